@@ -1,0 +1,1 @@
+"""Slateboard's Python client."""

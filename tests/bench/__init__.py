@@ -1,0 +1,1 @@
+"""Measurements; `make bench`. Ratios of one run, never asserts on time."""

@@ -1,0 +1,1 @@
+"""The command line: output, `--json`, exit codes."""

@@ -1,0 +1,1 @@
+"""The Python client: what it promises to the code that imports it."""

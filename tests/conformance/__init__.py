@@ -1,0 +1,1 @@
+"""One suite for every adapter of a port: the port's promises as sentences."""

@@ -1,0 +1,1 @@
+"""The API from outside, through a real server process."""

@@ -1,0 +1,1 @@
+"""Traffic and faults, a recorded history, and checks over it."""

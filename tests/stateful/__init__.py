@@ -1,0 +1,1 @@
+"""Hypothesis rule machines: commits, clock, crashes and compaction against a small model."""
