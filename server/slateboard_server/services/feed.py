@@ -196,6 +196,11 @@ class BoardFeed:
             if not waiter.done() or waiter.cancelled():
                 self._waiters = [other for other in self._waiters if other is not entry]
 
+    @property
+    def waiting(self) -> int:
+        """Return how many wait for a revision."""
+        return len(self._waiters)
+
     # Followers
 
     @property
