@@ -189,3 +189,21 @@ async def test_a_failed_batch_fails_its_callers_and_nobody_else() -> None:
         await queue.submit(item("b"), 5)
     writer.error = None
     assert isinstance(await queue.submit(item("c"), 5), Replayed)
+
+
+async def test_the_outcome_of_a_commit_is_known_once_its_batch_ended() -> None:
+    """GetCommit after a lost answer must not say "not found" while the commit is still on its way."""
+    writer = Writer()
+    queue = queue_of(writer, DataPathSettings(batch_items=1))
+    await queue.outcome_known(PrincipalId("worker"), "never sent")
+    lost = asyncio.create_task(queue.submit(item("lost"), 5))
+    await settle()
+    lost.cancel()
+    asked = asyncio.create_task(queue.outcome_known(PrincipalId("worker"), "lost"))
+    await settle()
+    assert not asked.done()
+    # Other commits go on all the time; the question is about this one only.
+    others = [asyncio.create_task(queue.submit(item(str(number)), 5)) for number in range(3)]
+    writer.gate.set()
+    await asyncio.wait_for(asked, 5)
+    await asyncio.gather(*others)

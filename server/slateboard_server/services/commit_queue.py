@@ -47,6 +47,7 @@ class CommitQueue:
         self._items = 0
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
+        self._unsettled: dict[tuple[PrincipalId, str], asyncio.Future[None]] = {}
 
     def __len__(self) -> int:
         """Return how many commits wait."""
@@ -78,6 +79,8 @@ class CommitQueue:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(item, self._clock.monotonic() + timeout, size, loop.create_future())
         self._by_principal.setdefault(item.principal, deque()).append(waiting)
+        if item.request_id:
+            self._unsettled.setdefault((item.principal, item.request_id), loop.create_future())
         self._items += 1
         self._bytes += size
         if self._task is None or self._task.done():
@@ -102,8 +105,19 @@ class CommitQueue:
                 )
             )
 
+    async def outcome_known(self, principal: PrincipalId, request_id: str) -> None:
+        """Wait until a commit that waits or runs under this id, if any, has happened or never will."""
+        unsettled = self._unsettled.get((principal, request_id))
+        if unsettled is not None:
+            await asyncio.shield(unsettled)
+
+    def _settle(self, waiting: _Waiting) -> None:
+        unsettled = self._unsettled.pop((waiting.item.principal, waiting.item.request_id), None)
+        if unsettled is not None and not unsettled.done():
+            unsettled.set_result(None)
+
     async def settled(self) -> None:
-        """Wait until everything that was submitted has been answered."""
+        """Wait until everything that was submitted has been answered; only of use where nothing new is let in."""
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 
@@ -125,6 +139,8 @@ class CommitQueue:
                 for waiting, verdict in zip(batch, verdicts, strict=True):
                     if not waiting.answer.done():
                         waiting.answer.set_result(verdict)
+            for waiting in batch:
+                self._settle(waiting)
 
     def _take(self) -> list[_Waiting]:
         """Take the next batch, one commit a principal in turn."""
@@ -147,6 +163,7 @@ class CommitQueue:
                 del self._by_principal[principal]
             if waiting.abandoned or waiting.deadline <= now:
                 self._give_up(waiting)
+                self._settle(waiting)
                 continue
             batch.append(waiting)
             ops += count

@@ -103,7 +103,7 @@ class Commits:
         handle = await self._directory.open(caller, board)
         # A commit under this id may be waiting right here: an answer of "not found" must not be overtaken by it.
         if request_id is not None:
-            await handle.queue.settled()
+            await handle.queue.outcome_known(caller.principal.id, request_id)
         request = None if request_id is None else (caller.principal.id, request_id)
         head, logged, _ = await self._store.find_commit(handle.board_id, request=request, revision=revision)
         if logged is None:

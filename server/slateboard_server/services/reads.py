@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from slateboard_server.domain.entry import SourceRef, VersionRecord
@@ -22,6 +23,8 @@ _REPLY_BUDGET = MAX_MESSAGE_BYTES - (64 << 10)
 _RECORD_OVERHEAD = 1_024
 """Bytes an entry may take on the wire besides key, value and annotations; annotations are counted on top."""
 _SCAN_CHUNK = 256
+_APPLY_GRACE = 0.1
+"""Seconds in which a commit that the store shows is normally applied."""
 
 
 def reply_size(record: VersionRecord, values: bool) -> int:
@@ -304,7 +307,13 @@ class Reads:
         if not self._exclusive or revision <= handle.feed.applied:
             return
         try:
+            # The commit is being applied right now. Should it have come in by another way, the log is asked for it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_APPLY_GRACE):
+                    await handle.feed.reached(revision)
+                    return
             async with asyncio.timeout(self._directory.settings.at_least_timeout):
+                await self._directory.catch_up(handle)
                 await handle.feed.reached(revision)
         except TimeoutError as error:
             raise SlateboardError(
