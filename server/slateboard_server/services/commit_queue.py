@@ -79,8 +79,8 @@ class CommitQueue:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(item, self._clock.monotonic() + timeout, size, loop.create_future())
         self._by_principal.setdefault(item.principal, deque()).append(waiting)
-        if item.request_id:
-            self._unsettled.setdefault((item.principal, item.request_id), loop.create_future())
+        if item.request_id and (item.principal, item.request_id) not in self._unsettled:
+            self._unsettled[item.principal, item.request_id] = loop.create_future()
         self._items += 1
         self._bytes += size
         if self._task is None or self._task.done():
