@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from slateboard_server.domain.entry import NO_ANNOTATIONS, Annotations, OpRef, SourceRef
-from slateboard_server.domain.errors import Reason, SlateboardError
+from slateboard_server.domain.errors import Reason, SlateboardError, field_invalid
 from slateboard_server.domain.values import (
     Etag,
     FencingToken,
@@ -20,8 +20,8 @@ from slateboard_server.domain.values import (
     Region,
     Revision,
     SessionId,
-    Tombstone,
     TokenId,
+    Tombstone,
     Trust,
     Version,
 )
@@ -39,7 +39,7 @@ class Expect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What must hold of a key; `version` only with VERSION, `etag` only with ETAG."""
+    """What must hold of a key; `version` (at least 1) only with VERSION, `etag` only with ETAG."""
 
     expect: Expect
     version: Version = Version(0)
@@ -53,7 +53,7 @@ class Precondition:
             case Expect.ETAG:
                 return f"etag {self.etag}"
             case other:
-                return other.value if other is not Expect.PRESENT else "present"
+                return str(other.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +193,16 @@ class CommitAnswer:
 
 
 def check_ops(ops: tuple[Op, ...]) -> None:
-    """Refuse a commit that names a key twice (DUPLICATE_KEY) or whose op refers to a later op as a source."""
+    """Refuse what the ops of a commit cannot be, whatever the board's state.
+
+    DUPLICATE_KEY for a key that is named twice (the names of appends are known only to the judge), FIELD_INVALID for an
+    empty derivation, or for one that names a later op, a delete or no op of the commit as a source.
+    """
     seen: set[tuple[Region, Key]] = set()
     for index, op in enumerate(ops):
         if not isinstance(op, Append):
-            place = (op.region, op.key)
-            if place in seen:
+            named = (op.region, op.key)
+            if named in seen:
                 raise SlateboardError(
                     Reason.DUPLICATE_KEY,
                     f"ops[{index}] names {op.region}:{op.key} again; a commit changes a key once",
@@ -206,17 +210,18 @@ def check_ops(ops: tuple[Op, ...]) -> None:
                     region=op.region,
                     key=op.key,
                 )
-            seen.add(place)
+            seen.add(named)
         if isinstance(op, Delete):
             continue
-        for derivation in op.content.derivations:
+        for number, derivation in enumerate(op.content.derivations):
+            place = f"ops[{index}].content.provenance.derivations[{number}]"
+            if not derivation:
+                # Made of nothing, it would survive every purge of what the value was really made of.
+                raise field_invalid(place, "a derivation names at least one source")
             for source in derivation:
                 if isinstance(source, OpRef) and not (
                     0 <= source.op < index and not isinstance(ops[source.op], Delete)
                 ):
-                    raise SlateboardError(
-                        Reason.FIELD_INVALID,
-                        f"ops[{index}] is derived from op {source.op}; it must be an earlier put or append of the"
-                        " same commit",
-                        field=f"ops[{index}].content.provenance.derivations",
+                    raise field_invalid(
+                        place, f"op {source.op} is not an earlier put or append of the same commit"
                     )

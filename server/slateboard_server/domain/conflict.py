@@ -32,6 +32,8 @@ class Violation:
     current_commit_time: Micros | None = None
     lock_holder: str = ""
     lock_id: str = ""
+    hidden: bool = False
+    """The writer may not read the key, so that nothing is said about its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +49,5 @@ class Conflict:
     revision: Revision
     """The board's head when it was judged."""
     violations: tuple[Violation, ...]
+    kept: bool = True
+    """False where a validate_only commit met it: that writes nothing, so it cannot be looked up later."""

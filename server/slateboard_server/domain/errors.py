@@ -106,9 +106,9 @@ class SlateboardError(Exception):
         return f"SlateboardError({self.reason}, {self.message!r})"
 
 
-def field_invalid(field: str, message: str, **metadata: object) -> SlateboardError:
+def field_invalid(field: str, message: str, *, limit: int | None = None) -> SlateboardError:
     """Build the refusal of a request field: FIELD_INVALID with the field's path."""
-    return SlateboardError(Reason.FIELD_INVALID, f"{field}: {message}", field=field, **metadata)
+    return SlateboardError(Reason.FIELD_INVALID, f"{field}: {message}", field=field, limit=limit)
 
 
 def too_many(field: str, actual: int, limit: int) -> SlateboardError:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.values import Etag, Incarnation, Version
 
-_FORM = re.compile(r"([0-9a-z]{8})\.[A-Za-z0-9_-]{12}")
+_FORM = re.compile(r"([0-9A-Za-z]{8})\.[A-Za-z0-9_-]{12}")
 _DIGEST_BYTES = 9
 
 

@@ -10,12 +10,20 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import TypeAlias
 
 from slateboard_server.domain.commit import Append, CommitItem, Delete, NewContent, PrefixGuard, Put
 from slateboard_server.domain.entry import SourceRef
 
+_Field: TypeAlias = bytes | str | int | None
 
-def _content(content: NewContent) -> Iterator[object]:
+
+def _number(value: float) -> str:
+    """Write a number in the shortest way that reads back as the same; an integer and both zeros as the same float."""
+    return repr(float(value) + 0.0)
+
+
+def _content(content: NewContent) -> Iterator[_Field]:
     yield content.value
     yield content.content_type
     yield int(content.kind)
@@ -30,8 +38,8 @@ def _content(content: NewContent) -> Iterator[object]:
     for name, value in notes.labels:
         yield name
         yield value
-    yield repr(notes.confidence)
-    yield repr(notes.importance)
+    yield _number(notes.confidence)
+    yield _number(notes.importance)
     yield notes.valid_from
     yield notes.valid_to
     yield notes.turn
@@ -54,7 +62,7 @@ def _content(content: NewContent) -> Iterator[object]:
                 yield source.op
 
 
-def _fields(item: CommitItem) -> Iterator[object]:
+def _fields(item: CommitItem) -> Iterator[_Field]:
     yield "slateboard commit 1"
     yield item.note
     yield item.incarnation

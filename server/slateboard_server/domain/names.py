@@ -24,11 +24,20 @@ _PLAIN = re.compile(r"[A-Za-z0-9_~:@=+,;!$&'()*#\[\]{}|^-][A-Za-z0-9._~:@=+,;!$&
 _BOARD = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_INVISIBLE = frozenset("\u00ad\u200b\u2060\ufeff")
+"""Soft hyphen, zero-width space, word joiner, byte order mark: never part of a spelling. The joiners U+200C and U+200D
+are, in Persian and Hindi, and stay."""
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_APPEND_NAME = re.compile(r"([0-9]{19})-[0-9]{3}", re.ASCII)
+_MAX_REGION_BYTES = len(PRIVATE_PREFIX) + 64
 
 
-def _bad(field: str, what: str, why: str, **metadata: object) -> SlateboardError:
-    return SlateboardError(Reason.KEY_INVALID, f"{field}: {what} {why}", field=field, **metadata)
+def _bad(
+    field: str, what: str, why: str, *, limit: int | None = None, actual: int | None = None
+) -> SlateboardError:
+    return SlateboardError(
+        Reason.KEY_INVALID, f"{field}: {what} {why}", field=field, limit=limit, actual=actual
+    )
 
 
 def _check_path(path: str, field: str, what: str, max_bytes: int, max_segments: int) -> None:
@@ -51,6 +60,8 @@ def _check_path(path: str, field: str, what: str, max_bytes: int, max_segments: 
         for char in segment:
             if unicodedata.category(char) in _FORBIDDEN_CATEGORIES or char in _BIDI_CONTROLS:
                 raise _bad(field, what, f"has the control character U+{ord(char):04X}")
+            if char in _INVISIBLE:
+                raise _bad(field, what, f"has the invisible character U+{ord(char):04X}")
     if not unicodedata.is_normalized("NFC", path):
         raise _bad(field, what, "is not in Unicode normalization form NFC; normalise it before sending")
 
@@ -77,7 +88,9 @@ def check_prefix(text: str, field: str = "prefix") -> str:
         return ""
     if not text.endswith("/"):
         raise _bad(
-            field, f"the prefix {text[:80]!r}", "must be empty or end with '/': 'plan/' covers plan/a, not planner"
+            field,
+            f"the prefix {text[:80]!r}",
+            "must be empty or end with '/': 'plan/' covers plan/a, not planner",
         )
     _check_path(text[:-1], field, "the prefix", MAX_KEY_BYTES - 1, MAX_KEY_SEGMENTS)
     return text
@@ -89,7 +102,11 @@ def check_append_prefix(text: str, field: str) -> str:
         raise _bad(field, "the prefix", "must not be empty for an append")
     check_prefix(text, field)
     _check_path(
-        text[:-1], field, "the prefix of an append", MAX_KEY_BYTES - APPEND_SUFFIX_BYTES - 1, MAX_KEY_SEGMENTS - 1
+        text[:-1],
+        field,
+        "the prefix of an append",
+        MAX_KEY_BYTES - APPEND_SUFFIX_BYTES - 1,
+        MAX_KEY_SEGMENTS - 1,
     )
     return text
 
@@ -105,7 +122,8 @@ def _region(text: str) -> Region | None:
 
 def check_region(text: str, field: str = "region") -> Region:
     """Return the region; empty means `shared`. Raises KEY_INVALID."""
-    region = _region(text)
+    # The length first: what is cached must not be as large as a request can make it.
+    region = _region(text) if len(text) <= _MAX_REGION_BYTES else None
     if region is None:
         raise _bad(field, f"the region {text[:80]!r}", "must be `shared` or `private/<principal>`")
     return region
@@ -123,13 +141,15 @@ def owner_of(region: Region) -> PrincipalId | None:
 
 def is_reserved(path: str) -> bool:
     """Tell whether a key or prefix lies in what only the server's services write."""
-    return path == RESERVED_SEGMENT or path.startswith(RESERVED_SEGMENT + "/")
+    return path.startswith(RESERVED_SEGMENT) and path[len(RESERVED_SEGMENT) :][:1] in {"", "/"}
 
 
 def check_board_name(text: str, field: str = "name") -> str:
     """Return `text` as the name of a board to be made. Raises FIELD_INVALID."""
     if not _BOARD.fullmatch(text):
-        raise field_invalid(field, "a board's name is 1 to 64 of [a-z0-9._-], beginning with a letter or digit")
+        raise field_invalid(
+            field, "a board's name is 1 to 64 of [a-z0-9._-], beginning with a letter or digit"
+        )
     return text
 
 
@@ -160,3 +180,11 @@ def prefix_end(prefix: str) -> str | None:
 def append_key(prefix: str, revision: int, op_index: int) -> Key:
     """Return the key of an append: `<prefix><revision, 19 digits>-<op index, 3 digits>`, ordered by revision."""
     return Key(f"{prefix}{revision:019d}-{op_index:03d}")
+
+
+def revision_of_append(key: str) -> int | None:
+    """Return the revision in a key that has the form of `append_key`, None for any other key."""
+    if key[-4:-3] != "-":
+        return None
+    name = _APPEND_NAME.fullmatch(key, key.rfind("/") + 1)
+    return None if name is None else int(name[1])

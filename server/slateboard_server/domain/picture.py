@@ -1,7 +1,7 @@
 """What the judge sees: everything a batch depends on, loaded inside its transaction under the board's row lock.
 
 `needs` says what to load; the store loads it and builds a `Picture`; the judge reads the picture and, as it accepts
-commits, moves it on, so that later commits of the batch are judged on top of earlier ones.
+commits, moves its board on. What else they change, it keeps beside the picture: a picture serves one batch.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class BoardState:
 
 @dataclass(slots=True)
 class Picture:
-    """Everything a batch depends on. Names that are missing from a mapping do not exist."""
+    """Everything a batch depends on. Names that are missing from a mapping do not exist. Only `board` is changed."""
 
     board: BoardState
     now: Micros
@@ -159,5 +159,11 @@ def needs(items: Iterable[CommitItem]) -> Needs:
             else:
                 prefixes[guard.region, guard.prefix, guard.since] = None
     return Needs(
-        list(principals), list(tokens), list(sessions), list(keys), list(sources), list(prefixes), list(replays)
+        list(principals),
+        list(tokens),
+        list(sessions),
+        list(keys),
+        list(sources),
+        list(prefixes),
+        list(replays),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from slateboard_server.domain.names import SHARED
+from slateboard_server.domain.names import SHARED, covers
 from slateboard_server.domain.values import Micros, Region, Trust
 
 
@@ -33,6 +33,13 @@ class Scope(IntEnum):
     """The whole board: counters and the board's own quota only."""
     SHARED = 1
     PRIVATE = 2
+
+
+def in_scope(scope: Scope, prefix: str, region: Region, key: str) -> bool:
+    """Tell whether a scope and prefix speak of a key."""
+    if scope is Scope.BOARD:
+        return True
+    return (scope is Scope.SHARED) == (region == SHARED) and covers(prefix, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Rule:
 
     def covers(self, region: Region, key: str) -> bool:
         """Tell whether it speaks of a key."""
-        return (self.scope is Scope.SHARED) == (region == SHARED) and key.startswith(self.prefix)
+        return in_scope(self.scope, self.prefix, region, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +88,19 @@ class Effective:
     default_ttl: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CounterKey:
-    """Names a usage counter: the board's, or that of a rule with a quota."""
+_NO_RULES_SHARED: Final = Effective(WriteMode.DIRECT, any_state=False, min_trust=None, default_ttl=None)
+_NO_RULES_PRIVATE: Final = Effective(WriteMode.DIRECT, any_state=True, min_trust=None, default_ttl=None)
+
+
+class CounterKey(NamedTuple):
+    """Names a usage counter: the board's, or that of a rule with a quota. A tuple, since it is hashed in every commit."""
 
     scope: Scope
     prefix: str = ""
 
     def covers(self, region: Region, key: str) -> bool:
         """Tell whether a key counts here."""
-        if self.scope is Scope.BOARD:
-            return True
-        return (self.scope is Scope.SHARED) == (region == SHARED) and key.startswith(self.prefix)
+        return in_scope(self.scope, self.prefix, region, key)
 
 
 BOARD_COUNTER: Final = CounterKey(Scope.BOARD)
@@ -120,29 +128,44 @@ class Policy:
     updated: Micros = Micros(0)
     updated_by: str = ""
 
+    has_quotas: bool = field(init=False, compare=False, repr=False)
+    """Whether anything at all is bounded."""
+    _longest_first: tuple[Rule, ...] = field(init=False, compare=False, repr=False)
+    _counters: tuple[tuple[CounterKey, Quota], ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what each commit asks."""
+        bounded = [rule for rule in self.rules if rule.quota.is_set]
+        counters = ((CounterKey(rule.scope, rule.prefix), rule.quota) for rule in bounded)
+        object.__setattr__(self, "has_quotas", self.quota.is_set or bool(bounded))
+        object.__setattr__(
+            self, "_longest_first", tuple(sorted(self.rules, key=lambda rule: -len(rule.prefix)))
+        )
+        object.__setattr__(self, "_counters", ((BOARD_COUNTER, self.quota), *counters))
+
     def effective(self, region: Region, key: str) -> Effective:
         """Find what holds for a key: longest prefix first, field by field."""
+        is_shared = region == SHARED
+        if not self.rules:
+            return _NO_RULES_SHARED if is_shared else _NO_RULES_PRIVATE
         write_mode = WriteMode.UNSET
         any_state = AnyState.UNSET
         min_trust: Trust | None = None
         default_ttl: int | None = None
-        for rule in sorted(
-            (rule for rule in self.rules if rule.covers(region, key)), key=lambda rule: -len(rule.prefix)
-        ):
+        for rule in self._longest_first:
+            if not rule.covers(region, key):
+                continue
             write_mode = write_mode or rule.write_mode
             any_state = any_state or rule.any_state
-            min_trust = min_trust if min_trust is not None else rule.min_trust
-            default_ttl = default_ttl if default_ttl is not None else rule.default_ttl
+            min_trust = rule.min_trust if min_trust is None else min_trust
+            default_ttl = rule.default_ttl if default_ttl is None else default_ttl
         return Effective(
             write_mode=write_mode or WriteMode.DIRECT,
-            any_state=any_state is AnyState.ALLOWED or (any_state is AnyState.UNSET and region != SHARED),
+            any_state=any_state is AnyState.ALLOWED or (any_state is AnyState.UNSET and not is_shared),
             min_trust=min_trust,
             default_ttl=default_ttl,
         )
 
     def counters(self) -> tuple[tuple[CounterKey, Quota], ...]:
         """List the counters that must be kept: the board's, and one for each rule with a quota."""
-        return (
-            (BOARD_COUNTER, self.quota),
-            *((CounterKey(rule.scope, rule.prefix), rule.quota) for rule in self.rules if rule.quota.is_set),
-        )
+        return self._counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from slateboard_server.domain.names import SHARED, owner_of
+from slateboard_server.domain.names import SHARED, covers, owner_of
 from slateboard_server.domain.values import Micros, PrincipalId, Region, TokenId, Trust
 
 ALL_BOARDS = "*"
@@ -55,7 +55,7 @@ class Right:
     def covers(self, path: str) -> bool:
         """Tell whether it speaks of a key, or of the whole of a subtree (a path ending with '/', or empty)."""
         if self.prefix == "" or self.prefix.endswith("/"):
-            return path.startswith(self.prefix)
+            return covers(self.prefix, path)
         return path == self.prefix
 
 
@@ -91,7 +91,8 @@ class Principal:
     def may(self, action: Action, region: Region, path: str) -> bool:
         """Tell whether `action` is allowed on a key, or on the whole of a subtree, of a board it has a part in.
 
-        A private region belongs to its principal alone; an operator may enter it (its caller audits that). WRITE
+        A private region belongs to its principal alone; an operator may enter it (its caller audits that). To endorse
+        there takes a role that endorses: what is private today is a source of something shared tomorrow. WRITE
         includes APPEND.
         """
         if self.disabled:
@@ -99,7 +100,9 @@ class Principal:
         if self.role is Role.OPERATOR:
             return True
         if region != SHARED:
-            return owner_of(region) == self.id and self.role is not Role.OBSERVER
+            if owner_of(region) != self.id or self.role is Role.OBSERVER:
+                return False
+            return action is not Action.ENDORSE or Action.ENDORSE in _ROLE_ACTIONS[self.role]
         if not self.rights:
             return action in _ROLE_ACTIONS[self.role]
         for right in self.rights:
