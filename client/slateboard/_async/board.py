@@ -1,0 +1,331 @@
+"""What can be done to a board."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, Unpack
+
+from slateboard import _methods, _wire_boards
+from slateboard._async.core import PRIVATE, AsyncCore
+from slateboard._async.reading import MISSING, AsyncReader, Missing
+from slateboard._async.session import AsyncSession
+from slateboard._async.transaction import AsyncTransaction, run
+from slateboard._async.update import update
+from slateboard._async.watch import AsyncWatch
+from slateboard._boards import Policy
+from slateboard._entries import Entry, Updated
+from slateboard._enums import Trust, View
+from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put
+from slateboard._overlap import Overlap
+from slateboard._results import CommitResult, OpResult
+from slateboard._shim_async import MaybeAwaitable
+from slateboard._values import Duration, Value
+from slateboard._written import written
+from slateboard.v1 import board_service_pb2
+
+T = TypeVar("T")
+
+
+class AsyncBoard(AsyncReader):
+    """One board, in its shared region. Made by `client.board(name)`; makes no call by itself.
+
+    Every call may raise any SlateError; what is special is listed. `timeout` bounds a whole call, retries included.
+    """
+
+    def __init__(self, core: AsyncCore, region: str = "shared") -> None:
+        super().__init__(core, region)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._core.name!r}, region={self._region!r})"
+
+    @property
+    def private(self) -> AsyncBoard:
+        """The same calls in this principal's own region, which others do not see."""
+        return AsyncBoard(self._core, PRIVATE)
+
+    async def put(
+        self,
+        key: str,
+        value: Value,
+        *,
+        expect: Entry | int | None = None,
+        absent: bool = False,
+        exists: bool = False,
+        etag: str | None = None,
+        any_state: bool = False,
+        region: str | None = None,
+        unchanged: Sequence[Guard] = (),
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[ContentOptions],
+    ) -> Entry:
+        """Writes a value, given exactly one of expect, absent, exists, etag and any_state.
+
+        `expect` is an entry of the same key as it was read, or its version. `unchanged` names what else must not have
+        changed. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
+
+        Returns:
+            The entry as written. Its provenance lacks the principal, and its create_revision is 0 where the reply
+            cannot tell.
+
+        Raises:
+            Conflict: the precondition, or something unchanged, did not hold.
+            Invalid: none or several preconditions, or a value that JSON cannot say.
+        """
+        op = Put(
+            key,
+            value,
+            expect=expect,
+            absent=absent,
+            exists=exists,
+            etag=etag,
+            any_state=any_state,
+            region=region,
+            **options,
+        )
+        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        created = expect.create_revision if isinstance(expect, Entry) else result.revision if absent else 0
+        return written(self._core.name, op, result, 0, created)
+
+    async def append(
+        self,
+        prefix: str,
+        value: Value,
+        *,
+        region: str | None = None,
+        unchanged: Sequence[Guard] = (),
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[ContentOptions],
+    ) -> Entry:
+        """Adds a value below a prefix under a key the server names, in the order of commits. Conflicts with nobody."""
+        op = Append(prefix, value, region=region, **options)
+        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        return written(self._core.name, op, result, 0, result.revision)
+
+    async def delete(
+        self,
+        key: str,
+        *,
+        expect: Entry | int | None = None,
+        absent: bool = False,
+        exists: bool = False,
+        etag: str | None = None,
+        any_state: bool = False,
+        region: str | None = None,
+        note: str = "",
+        unchanged: Sequence[Guard] = (),
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> OpResult:
+        """Removes a key, given one precondition as for `put`. This makes a version too.
+
+        Returns:
+            What it did: `changed` is False where `any_state` found nothing to delete.
+        """
+        op = Delete(
+            key,
+            expect=expect,
+            absent=absent,
+            exists=exists,
+            etag=etag,
+            any_state=any_state,
+            region=region,
+            note=note,
+        )
+        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        return result.results[0]
+
+    async def commit(
+        self,
+        ops: Sequence[Op],
+        guards: Sequence[Guard] = (),
+        *,
+        note: str = "",
+        validate_only: bool = False,
+        request_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> CommitResult:
+        """Applies up to 128 ops, all or none, if nothing guarded has changed.
+
+        `validate_only` judges and writes nothing. Entries among the guards, or expected by ops, must come from the
+        board's present life.
+
+        Raises:
+            Conflict: with all violations.
+            OutcomeUnknown: no answer came in time; nobody knows whether it happened.
+            Reincarnated: the board began a new life since the entries were read.
+        """
+        return await self._core.commit(
+            ops,
+            guards,
+            region=self._region,
+            note=note,
+            validate_only=validate_only,
+            request_id=request_id,
+            timeout=timeout,
+        )
+
+    async def update(
+        self,
+        key: str,
+        fn: Callable[[Any], MaybeAwaitable[Value]],
+        default: Value | Missing = MISSING,
+        *,
+        on_conflict: Callable[[Overlap], MaybeAwaitable[Value]] | None = None,
+        region: str | None = None,
+        unchanged: Sequence[Guard] = (),
+        timeout: Duration | None = None,
+        **options: Unpack[ContentOptions],
+    ) -> Updated:
+        """Reads a value, changes it with `fn`, and commits; somebody else's concurrent change is never overwritten.
+
+        If somebody was faster, the key is read again and the three values (base, theirs, mine) are merged: JSON changes
+        in different places merge by themselves; a list only if one side changed it. Where both changed the same
+        place, `on_conflict` decides and returns the whole value to write. Without it `fn` runs again on their value:
+        if its answer there takes theirs into account (an increment, an append), that stands; if it insists on what it
+        had answered before, Conflict is raised with `overlaps`.
+
+        The versions read are recorded as sources, besides those in `derived_from`; `derived_from=[]` waives that. What
+        the entry says beside its value (kind, labels ...) is kept unless given here.
+
+        Args:
+            key: The key.
+            fn: Gets a fresh copy of the value and returns the new one; it may change its argument and return it. What
+                it raises is raised here, and nothing is written.
+            default: The value to start from where the key is absent.
+            on_conflict: Settles an Overlap; what it raises is raised here.
+            region: Another region than this board's.
+            unchanged: What else must not have changed; if it has, Conflict is raised.
+            timeout: Bounds the whole update.
+            options: As for `put`.
+
+        Raises:
+            NotFound: the key is absent and no default was given.
+            Conflict: overlapping changes, or no success within the retry policy.
+        """
+        return await update(
+            self,
+            self._core,
+            key,
+            fn,
+            default,
+            on_conflict=on_conflict,
+            region=await self._core.region(region or self._region),
+            unchanged=unchanged,
+            timeout=timeout,
+            options=options,
+        )
+
+    def transaction(self, *, note: str = "", timeout: Duration | None = None) -> AsyncTransaction:
+        """Reads and writes that are checked together, one attempt; a context manager that commits at its end.
+
+        What is read in it must be unchanged at the commit (a listed prefix too), else Conflict is raised. If the body
+        raises, nothing is written. What was read is recorded as the source of what is written.
+        """
+        return AsyncTransaction(self._core, self._region, note=note, timeout=timeout)
+
+    async def run(
+        self,
+        fn: Callable[[AsyncTransaction], MaybeAwaitable[T]],
+        *,
+        note: str = "",
+        timeout: Duration | None = None,
+    ) -> T:
+        """Runs `fn` in a transaction and returns what it returned; on Conflict runs it again, jittered and bounded.
+
+        `fn` may run several times: apart from the transaction it should have no effects.
+
+        Raises:
+            Conflict: no success within the retry policy.
+        """
+        return await run(self._core, self._region, fn, note=note, timeout=timeout)
+
+    def watch(
+        self,
+        prefix: str | Iterable[str] = "",
+        *,
+        after: int | None = None,
+        snapshot: bool = False,
+        resnapshot: bool = False,
+        progress: bool = False,
+        view: View = View.FULL,
+        min_trust: Trust | None = None,
+        region: str | None = None,
+        progress_interval: Duration | None = None,
+        reconnect_for: Duration = 300.0,
+    ) -> AsyncWatch:
+        """Follows changes below a prefix, or several: an iterator of batches, one a revision, in order, each once.
+
+        It resumes by itself after lost connections, drained servers and slow reading, without gap or duplicate.
+
+        Args:
+            prefix: Empty for everything, otherwise ending with `/`.
+            after: Only revisions above this one. Default: from now on, where "now" is when the context is entered, or
+                else the first batch is asked for.
+            snapshot: First the present entries as `SnapshotPage`s, then what follows.
+            resnapshot: Where changes were compacted away meanwhile, or the board began a new life: start again with
+                `SnapshotPage`s instead of raising.
+            progress: Also yield batches without entries, when nothing happened for `progress_interval`.
+            view: How much of each entry.
+            min_trust: Entries below come without value.
+            region: Another region than this board's.
+            progress_interval: 1 to 60 s.
+            reconnect_for: How long to try before a lost connection becomes an error.
+
+        Raises:
+            Compacted: changes since `after` are gone, and `resnapshot` is not set.
+            Unavailable: no server could be reached for `reconnect_for`.
+        """
+        return AsyncWatch(
+            self._core,
+            self._region if region is None else region,
+            [prefix] if isinstance(prefix, str) else list(prefix),
+            after=after,
+            snapshot=snapshot,
+            resnapshot=resnapshot,
+            progress=progress,
+            view=view,
+            min_trust=min_trust,
+            progress_interval=progress_interval,
+            reconnect_for=reconnect_for,
+        )
+
+    def session(self, *, task: str = "", ttl: Duration = 15.0, purpose: str = "") -> AsyncSession:
+        """This principal at work: a context manager. Inside, this board's calls are made in the session.
+
+        Heartbeats are sent in the background. Once the session is lost, `session.lost` is set and every further call
+        of this board inside the context raises SessionDead: others may have taken over.
+
+        Args:
+            task: What it works on; change it with `session.task = ...`.
+            ttl: How long the session lives without a heartbeat, 2 s to 1 h.
+            purpose: What it is for.
+        """
+        return AsyncSession(self._core, task=task, ttl=ttl, purpose=purpose)
+
+    async def set_policy(
+        self, policy: Policy, *, expected_version: int | None = None, timeout: Duration | None = None
+    ) -> Policy:
+        """Replaces the board's rules; those of `policy.version` must still be in force, or of `expected_version`.
+
+        Raises:
+            Conflict: somebody changed them meanwhile.
+        """
+        request = board_service_pb2.SetPolicyRequest(
+            board=self._core.name,
+            policy=_wire_boards.policy_message(policy),
+            expected_version=policy.version if expected_version is None else expected_version,
+        )
+        reply = await self._core.call(_methods.SET_POLICY, request, timeout=timeout)
+        return _wire_boards.policy(reply.policy)
+
+    async def compact(self, revision: int, *, timeout: Duration | None = None) -> int:
+        """Drops values superseded at or before a revision, which becomes the oldest one; lineage stays.
+
+        Returns:
+            How many versions lost their value.
+        """
+        request = board_service_pb2.CompactBoardRequest(board=self._core.name, revision=revision)
+        reply = await self._core.call(_methods.COMPACT_BOARD, request, timeout=timeout)
+        return reply.compacted_versions

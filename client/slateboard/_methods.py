@@ -1,0 +1,106 @@
+"""The calls of the API as typed values: path, messages, and what repeating the call would do."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from slateboard._retry import Repeat
+from slateboard.v1 import (
+    admin_service_pb2 as admin,
+)
+from slateboard.v1 import (
+    board_service_pb2 as boards,
+)
+from slateboard.v1 import (
+    entry_service_pb2 as entries,
+)
+from slateboard.v1 import (
+    provenance_service_pb2 as provenance,
+)
+from slateboard.v1 import (
+    session_service_pb2 as sessions,
+)
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Reply]):
+    """One RPC."""
+
+    path: str
+    request: type[Request]
+    reply: type[Reply]
+    repeat: Repeat = Repeat.SAFE
+    lane: str = ""
+    """Calls of a lane have a connection of their own, so that bulk replies on another cannot starve them."""
+
+
+_ENTRY = "/slateboard.v1.EntryService/"
+GET = Method(_ENTRY + "Get", entries.GetRequest, entries.GetResponse)
+LIST = Method(_ENTRY + "List", entries.ListRequest, entries.ListResponse)
+LIST_VERSIONS = Method(_ENTRY + "ListVersions", entries.ListVersionsRequest, entries.ListVersionsResponse)
+DIFF = Method(_ENTRY + "Diff", entries.DiffRequest, entries.DiffResponse)
+COMMIT = Method(_ENTRY + "Commit", entries.CommitRequest, entries.CommitResponse)
+GET_COMMIT = Method(_ENTRY + "GetCommit", entries.GetCommitRequest, entries.GetCommitResponse)
+LIST_COMMITS = Method(_ENTRY + "ListCommits", entries.ListCommitsRequest, entries.ListCommitsResponse)
+WATCH = Method(_ENTRY + "Watch", entries.WatchRequest, entries.WatchResponse)
+LIST_CONFLICTS = Method(_ENTRY + "ListConflicts", entries.ListConflictsRequest, entries.ListConflictsResponse)
+GET_CONFLICT = Method(_ENTRY + "GetConflict", entries.GetConflictRequest, entries.GetConflictResponse)
+
+_BOARD = "/slateboard.v1.BoardService/"
+CREATE_BOARD = Method(_BOARD + "CreateBoard", boards.CreateBoardRequest, boards.CreateBoardResponse)
+GET_BOARD = Method(_BOARD + "GetBoard", boards.GetBoardRequest, boards.GetBoardResponse)
+LIST_BOARDS = Method(_BOARD + "ListBoards", boards.ListBoardsRequest, boards.ListBoardsResponse)
+# Named by its incarnation, a board can be deleted only once, but the second answer is NOT_FOUND.
+DELETE_BOARD = Method(
+    _BOARD + "DeleteBoard", boards.DeleteBoardRequest, boards.DeleteBoardResponse, Repeat.UNSAFE
+)
+COMPACT_BOARD = Method(_BOARD + "CompactBoard", boards.CompactBoardRequest, boards.CompactBoardResponse)
+REINCARNATE_BOARD = Method(
+    _BOARD + "ReincarnateBoard",
+    boards.ReincarnateBoardRequest,
+    boards.ReincarnateBoardResponse,
+    Repeat.UNSAFE,
+)
+GET_POLICY = Method(_BOARD + "GetPolicy", boards.GetPolicyRequest, boards.GetPolicyResponse)
+# A second SetPolicy would conflict with the first.
+SET_POLICY = Method(_BOARD + "SetPolicy", boards.SetPolicyRequest, boards.SetPolicyResponse, Repeat.UNSAFE)
+GET_SERVER_INFO = Method(_BOARD + "GetServerInfo", boards.GetServerInfoRequest, boards.GetServerInfoResponse)
+
+_SESSION = "/slateboard.v1.SessionService/"
+START_SESSION = Method(
+    _SESSION + "StartSession", sessions.StartSessionRequest, sessions.StartSessionResponse, lane="alive"
+)
+HEARTBEAT = Method(
+    _SESSION + "Heartbeat", sessions.HeartbeatRequest, sessions.HeartbeatResponse, lane="alive"
+)
+END_SESSION = Method(
+    _SESSION + "EndSession", sessions.EndSessionRequest, sessions.EndSessionResponse, lane="alive"
+)
+LIST_SESSIONS = Method(_SESSION + "ListSessions", sessions.ListSessionsRequest, sessions.ListSessionsResponse)
+
+_PROVENANCE = "/slateboard.v1.ProvenanceService/"
+TRACE = Method(_PROVENANCE + "Trace", provenance.TraceRequest, provenance.TraceResponse)
+IMPACT = Method(_PROVENANCE + "Impact", provenance.ImpactRequest, provenance.ImpactResponse)
+
+_ADMIN = "/slateboard.v1.AdminService/"
+# A secret is shown once: a second call would find the id taken, or make a second token.
+CREATE_PRINCIPAL = Method(
+    _ADMIN + "CreatePrincipal", admin.CreatePrincipalRequest, admin.CreatePrincipalResponse, Repeat.UNSAFE
+)
+GET_PRINCIPAL = Method(_ADMIN + "GetPrincipal", admin.GetPrincipalRequest, admin.GetPrincipalResponse)
+UPDATE_PRINCIPAL = Method(
+    _ADMIN + "UpdatePrincipal", admin.UpdatePrincipalRequest, admin.UpdatePrincipalResponse
+)
+DISABLE_PRINCIPAL = Method(
+    _ADMIN + "DisablePrincipal", admin.DisablePrincipalRequest, admin.DisablePrincipalResponse
+)
+LIST_PRINCIPALS = Method(_ADMIN + "ListPrincipals", admin.ListPrincipalsRequest, admin.ListPrincipalsResponse)
+ROTATE_TOKEN = Method(
+    _ADMIN + "RotateToken", admin.RotateTokenRequest, admin.RotateTokenResponse, Repeat.UNSAFE
+)
+REVOKE_TOKEN = Method(_ADMIN + "RevokeToken", admin.RevokeTokenRequest, admin.RevokeTokenResponse)
+WHO_AM_I = Method(_ADMIN + "WhoAmI", admin.WhoAmIRequest, admin.WhoAmIResponse)

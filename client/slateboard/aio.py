@@ -1,0 +1,31 @@
+"""The async client: the same names and calls as `slateboard`, to be awaited.
+
+async with slateboard.aio.connect("127.0.0.1:7400") as client:
+    board = client.board("orders")
+    plan = await board.get("plan/current")
+    async for batch in board.watch("plan/", after=plan.mod_revision): ...
+"""
+
+from slateboard._async.admin import AsyncAdmin as Admin
+from slateboard._async.board import AsyncBoard as Board
+from slateboard._async.client import AsyncClient as Client
+from slateboard._async.client import connect
+from slateboard._async.pages import AsyncPages as Pages
+from slateboard._async.session import AsyncSession as Session
+from slateboard._async.transaction import AsyncTransaction as Transaction
+from slateboard._async.transport import AsyncStream as Stream
+from slateboard._async.transport import AsyncTransport as Transport
+from slateboard._async.watch import AsyncWatch as Watch
+
+__all__ = [
+    "Admin",
+    "Board",
+    "Client",
+    "Pages",
+    "Session",
+    "Stream",
+    "Transaction",
+    "Transport",
+    "Watch",
+    "connect",
+]
