@@ -1,4 +1,4 @@
-"""Makes client/slateboard/_sync from client/slateboard/_async.
+"""Makes client/slateboard/_sync from client/slateboard/_async, and the sync client's tests from the async one's.
 
     python tools/async_to_sync.py            write
     python tools/async_to_sync.py --check    write nothing; fail if _sync is behind
@@ -18,12 +18,16 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "client" / "slateboard" / "_async"
-TARGET = ROOT / "client" / "slateboard" / "_sync"
+PAIRS = (
+    (ROOT / "client" / "slateboard" / "_async", ROOT / "client" / "slateboard" / "_sync"),
+    (ROOT / "tests" / "client" / "aio", ROOT / "tests" / "client" / "sync"),
+)
 RUFF = Path(sysconfig.get_path("scripts")) / "ruff"
 
 _RENAMED = {
     "_async": "_sync",
+    "aio": "sync",
+    "AIO": "SYNC",
     "_shim_async": "_shim_sync",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -42,31 +46,46 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail on any difference")
     check = parser.parse_args().check
 
-    made = {path.name: convert(path) for path in sorted(SOURCE.glob("*.py"))}
-    kept = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py")}
+    results = [bring_up_to_date(source, target, check) for source, target in PAIRS]
+    if not all(results):
+        print("the sync client is behind; run `python tools/async_to_sync.py`")
+    return 0 if all(results) else 1
+
+
+def bring_up_to_date(source: Path, target: Path, check: bool) -> bool:
+    """Writes what is stale in a folder; or, to `check`, shows it. Whether all is well then."""
+    made = {path.name: convert(path, target) for path in sorted(source.glob("*.py"))}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in target.glob("*.py")}
     stale = sorted(name for name in made.keys() | kept.keys() if made.get(name) != kept.get(name))
-    if check:
-        for name in stale:
-            before, after = kept.get(name, "").splitlines(True), made.get(name, "").splitlines(True)
-            sys.stdout.writelines(difflib.unified_diff(before, after, f"_sync/{name}", f"from _async/{name}"))
-        if stale:
-            print("client/slateboard/_sync is behind; run `python tools/async_to_sync.py`")
-        return 1 if stale else 0
-    TARGET.mkdir(exist_ok=True)
     for name in stale:
-        if name in made:
-            (TARGET / name).write_text(made[name], encoding="utf-8")
+        path = target / name
+        if check:
+            lines = kept.get(name, "").splitlines(True), made.get(name, "").splitlines(True)
+            label = path.relative_to(ROOT).as_posix()
+            sys.stdout.writelines(difflib.unified_diff(*lines, label, f"{label} (as it should be)"))
+        elif name in made:
+            target.mkdir(exist_ok=True)
+            path.write_text(made[name], encoding="utf-8")
         else:
-            (TARGET / name).unlink()
-    return 0
+            path.unlink()
+    return not stale or not check
 
 
-def convert(path: Path) -> str:
+def convert(path: Path, target: Path) -> str:
     """The sync twin of a module, formatted."""
-    text = f"# Made from _async/{path.name} by tools/async_to_sync.py; do not edit.\n"
+    text = f"# Made from {path.parent.name}/{path.name} by tools/async_to_sync.py; do not edit.\n"
     text += transform(path.read_text(encoding="utf-8"))
-    name = str(TARGET / path.name)
-    fix = ("check", "--quiet", "--fix", "--exit-zero", "--select=I,F401", "--stdin-filename", name, "-")
+    name = str(target / path.name)
+    fix = (
+        "check",
+        "--quiet",
+        "--fix",
+        "--exit-zero",
+        "--select=I,F401,SIM117",
+        "--stdin-filename",
+        name,
+        "-",
+    )
     return _ruff(_ruff(text, *fix), "format", "--quiet", "--stdin-filename", name, "-")
 
 
@@ -98,7 +117,7 @@ def transform(text: str) -> str:
             edits.append((start, end, _WORDS.sub("", _PREFIXED.sub("", token.string))))
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
-    return text
+    return text.replace("slateboard.sync", "slateboard")
 
 
 def _closing(tokens: list[tokenize.TokenInfo], opening: int) -> tokenize.TokenInfo:

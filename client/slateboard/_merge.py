@@ -61,6 +61,23 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def changes(base: Any, other: Any) -> tuple[str, ...]:
+    """JSON pointers of the places where a value differs from the base, as deep as objects go."""
+    found: list[str] = []
+    _changes(base, other, "", found)
+    return tuple(found)
+
+
+def _changes(base: Any, other: Any, place: str, found: list[str]) -> None:
+    if same(base, other):
+        return
+    if isinstance(base, dict) and isinstance(other, dict):
+        for key in dict.fromkeys((*base, *other)):
+            _changes(base.get(key, ABSENT), other.get(key, ABSENT), _inner(place, key), found)
+    else:
+        found.append(place)
+
+
 def at(value: Any, pointer: str) -> Any:
     """The part of a value at a JSON pointer (RFC 6901); ABSENT where there is none."""
     if pointer == "":

@@ -7,7 +7,7 @@ from typing import Any
 
 from slateboard import _values
 from slateboard._entries import Entry
-from slateboard._merge import ABSENT, at, merge, same
+from slateboard._merge import ABSENT, at, changes, merge, same
 from slateboard._ops import ContentOptions, Used, options_of
 from slateboard.errors import Conflict, Invalid
 
@@ -112,9 +112,11 @@ class Draft:
             The places where it insists; empty: taken.
         """
         value = self._start(theirs)
+        # Also where only they changed something: a function that answers from what it knew before takes it back.
+        touched = dict.fromkeys((*places, *changes(self.base, value)))
         insisted = tuple(
             place
-            for place in places
+            for place in touched
             if same(at(second, place), at(self.mine, place)) and not same(at(second, place), at(value, place))
         )
         if not insisted:

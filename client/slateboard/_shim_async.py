@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from slateboard.errors import Cancelled
+
 T = TypeVar("T")
 MaybeAwaitable: TypeAlias = T | Awaitable[T]
 Event: TypeAlias = asyncio.Event
@@ -53,6 +55,10 @@ class Task:
         self._task = asyncio.create_task(work(), name=name)
         self._scope = scope
 
+    async def join(self) -> None:
+        """Waits until it is done; raises what it raised."""
+        await self._task
+
     async def stop(self) -> None:
         """Cancels it and waits until it is gone."""
         self._task.cancel()
@@ -78,13 +84,27 @@ async def unary(
 ) -> Any:
     """One call and its reply."""
     del scope
-    return await call(request, timeout=timeout, metadata=metadata)
+    try:
+        return await call(request, timeout=timeout, metadata=metadata)
+    except asyncio.CancelledError:
+        raise _cancelled() from None
 
 
 async def read(call: Any) -> Any:
     """The next reply of a stream; None at its end."""
-    message = await call.read()
+    try:
+        message = await call.read()
+    except asyncio.CancelledError:
+        raise _cancelled() from None
     return None if message is grpc.aio.EOF else message
+
+
+def _cancelled() -> BaseException:
+    """What a CancelledError out of gRPC means: it raises the same when the task is cancelled and when the call is."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return asyncio.CancelledError()
+    return Cancelled("the call was cancelled: it, or its client, was closed")
 
 
 async def close_channel(channel: Channel) -> None:

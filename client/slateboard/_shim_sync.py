@@ -69,6 +69,10 @@ class Task:
         self._thread = threading.Thread(target=work, name=name, daemon=True)
         self._thread.start()
 
+    def join(self) -> None:
+        """Waits until it is done; what it raised was reported by the thread."""
+        self._thread.join()
+
     def stop(self) -> None:
         """Cancels its call and waits until it is gone. The work must watch an event of its own for the rest."""
         self._scope.cancel()

@@ -45,8 +45,8 @@ class AsyncAdmin:
 
         Raises:
             AlreadyExists: the id is taken, or was once.
-            OutcomeUnknown: no answer came. It is not sent again: the token would be lost. Look with `get_principal`,
-                and `rotate_token` if it is there.
+            Unavailable, DeadlineExceeded: no answer came. It is not sent again, for the first token may be made and
+                lost: look with `get_principal`, and `rotate_token` if it is there.
         """
         request = admin_service_pb2.CreatePrincipalRequest(
             id=id,

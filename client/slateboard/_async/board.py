@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from slateboard import _methods, _wire_boards
@@ -227,7 +227,7 @@ class AsyncBoard(AsyncReader):
 
     async def run(
         self,
-        fn: Callable[[AsyncTransaction], MaybeAwaitable[T]],
+        fn: Callable[[AsyncTransaction], Awaitable[T]],
         *,
         note: str = "",
         timeout: Duration | None = None,

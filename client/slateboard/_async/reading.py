@@ -14,7 +14,7 @@ from slateboard._entries import Entry, Snapshot
 from slateboard._enums import SessionState, Trust, View
 from slateboard._filters import Filter
 from slateboard._values import Duration
-from slateboard.errors import Invalid, NotFound
+from slateboard.errors import Invalid, NotFound, ServerFault
 from slateboard.v1 import (
     board_service_pb2,
     entry_service_pb2,
@@ -162,7 +162,7 @@ class AsyncReader:
             absent += [key.key for key in reply.absent]
             unread = [key.key for key in reply.unread]
             if len(unread) == len(request.keys):
-                raise Invalid("the server returned none of the keys asked for", metadata={"field": "keys"})
+                raise ServerFault("the server returned none of the keys asked for")
             if not revision:
                 revision, life = header.revision, header.incarnation
             pending = unread + pending[_GET_KEYS:]

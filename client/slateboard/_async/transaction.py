@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import random
 from types import TracebackType
 from typing import TypeVar, Unpack, overload
@@ -14,7 +14,6 @@ from slateboard._async.reading import MISSING, AsyncReader, Missing
 from slateboard._entries import Entry, Snapshot
 from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put, Unchanged, make_precondition
 from slateboard._retry import backoff
-from slateboard._shim_async import MaybeAwaitable
 from slateboard._values import Duration, Value
 from slateboard.errors import Conflict, Invalid, NotFound
 
@@ -197,18 +196,14 @@ class AsyncTransaction:
         ops = [*self._writes.values(), *self._appends]
         if not ops:
             return
-        try:
-            self.result = await self._core.commit(
-                ops,
-                self._guards(),
-                region=self._region,
-                note=self._note,
-                incarnation=self._incarnation,
-                timeout=self._timeout,
-            )
-        except Conflict:
-            self._core.counters.add("conflicts")
-            raise
+        self.result = await self._core.commit(
+            ops,
+            self._guards(),
+            region=self._region,
+            note=self._note,
+            incarnation=self._incarnation,
+            timeout=self._timeout,
+        )
 
     def _guards(self) -> Sequence[Guard]:
         """What was read and is not already checked by the op that writes it."""
@@ -287,7 +282,7 @@ class AsyncTransaction:
 async def run(
     core: AsyncCore,
     region: str,
-    fn: Callable[[AsyncTransaction], MaybeAwaitable[T]],
+    fn: Callable[[AsyncTransaction], Awaitable[T]],
     *,
     note: str,
     timeout: Duration | None,
@@ -300,7 +295,7 @@ async def run(
         left = max(0.001, until - shim.monotonic())
         try:
             async with AsyncTransaction(core, region, note=note, timeout=left) as transaction:
-                answer = await shim.settle(fn(transaction))
+                answer = await fn(transaction)
             return answer
         except Conflict as error:
             failures += 1

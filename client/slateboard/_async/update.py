@@ -62,8 +62,10 @@ async def update(
         try:
             result = await core.commit([op], unchanged, region=region, timeout=left)
         except Conflict as error:
-            core.counters.add("conflicts")
-            if any(violation.guard or violation.key != key for violation in error.violations):
+            if any(
+                violation.guard or (violation.region, violation.key) != (region, key)
+                for violation in error.violations
+            ):
                 raise
             await _pause(core, error, draft.conflicts + 1, until)
             left = max(0.001, until - shim.monotonic())

@@ -10,7 +10,7 @@ from slateboard._methods import Method, Reply, Request
 from slateboard._retry import Rotation, backoff, may_repeat
 from slateboard._sync.transport import Stream, Transport
 from slateboard._values import Duration, seconds
-from slateboard.errors import Cancelled, DeadlineExceeded, SlateError, Unavailable
+from slateboard.errors import Cancelled, DeadlineExceeded, Invalid, SlateError, Unavailable
 
 
 class Calls:
@@ -45,7 +45,7 @@ class Calls:
         while True:
             now = shim.monotonic()
             if self._closed:
-                raise Unavailable("the client is closed", sent=False)
+                raise Invalid("the client is closed")
             address = self._rotation.pick(now, tried)
             allowed = max(0.001, min(self.retry.attempt_timeout, until - now))
             try:
@@ -88,7 +88,7 @@ class Calls:
     def stream(self, method: Method[Request, Reply], request: Request) -> tuple[str, Stream[Reply]]:
         """Starts a streaming call on the next address; also says which."""
         if self._closed:
-            raise Unavailable("the client is closed", sent=False)
+            raise Invalid("the client is closed")
         address = self._rotation.pick(shim.monotonic())
         return address, self.transport.stream(address, method, request)
 

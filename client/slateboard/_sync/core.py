@@ -17,7 +17,7 @@ from slateboard._methods import Method
 from slateboard._retry import Repeat, may_repeat, outcome_open
 from slateboard._sync.calls import Calls
 from slateboard._values import Duration
-from slateboard.errors import Invalid, NotFound, OutcomeUnknown, Reincarnated, SlateError
+from slateboard.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Reincarnated, SlateError
 from slateboard.v1 import admin_service_pb2, entry_service_pb2, types_pb2
 
 if TYPE_CHECKING:
@@ -162,6 +162,9 @@ class Core:
             reply = self.calls.call(_methods.COMMIT, request, timeout=timeout, on_retry=failures.append)
         except Reincarnated as error:
             self.incarnation = error.incarnation
+            raise
+        except Conflict:
+            self.counters.add("conflicts")
             raise
         except SlateError as error:
             failures.append(error)

@@ -197,18 +197,14 @@ class Transaction:
         ops = [*self._writes.values(), *self._appends]
         if not ops:
             return
-        try:
-            self.result = self._core.commit(
-                ops,
-                self._guards(),
-                region=self._region,
-                note=self._note,
-                incarnation=self._incarnation,
-                timeout=self._timeout,
-            )
-        except Conflict:
-            self._core.counters.add("conflicts")
-            raise
+        self.result = self._core.commit(
+            ops,
+            self._guards(),
+            region=self._region,
+            note=self._note,
+            incarnation=self._incarnation,
+            timeout=self._timeout,
+        )
 
     def _guards(self) -> Sequence[Guard]:
         """What was read and is not already checked by the op that writes it."""
@@ -300,7 +296,7 @@ def run(
         left = max(0.001, until - shim.monotonic())
         try:
             with Transaction(core, region, note=note, timeout=left) as transaction:
-                answer = shim.settle(fn(transaction))
+                answer = fn(transaction)
             return answer
         except Conflict as error:
             failures += 1

@@ -1,0 +1,170 @@
+# ruff: noqa: SIM117 -- nested blocks show what happens inside of what
+"""A watch skips nothing and repeats nothing, whatever happens to its streams."""
+
+import pytest
+
+import slateboard.aio
+from slateboard import Batch, Compacted, RetryPolicy, SnapshotPage
+from slateboard import _shim_async as shim
+from tests.client.fake import FakeServer, Fault
+
+FAST = RetryPolicy(initial_backoff=0.001, max_backoff=0.01)
+
+
+async def take(watch: slateboard.aio.Watch, count: int) -> list[Batch]:
+    batches = []
+    async for batch in watch:
+        batches.append(batch)
+        if len(batches) == count:
+            return batches
+    return batches
+
+
+async def test_batches_come_in_order_and_each_once_over_cut_streams(server: FakeServer) -> None:
+    """neotoma#1464: what happened while the subscriber was away must not be lost."""
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        async with client.board("b").watch("p/", after=0) as watch:
+            seen = []
+            for round_ in range(4):
+                for number in range(3):
+                    server.put("b", f"p/{number}", str(round_).encode())
+                    server.put("b", "elsewhere", b"1")
+                seen += await take(watch, 3)
+                server.cut_watches()
+            assert [batch.revision for batch in seen] == list(range(1, 25, 2))
+            assert [batch.entries[0].value for batch in seen] == [n for n in range(4) for _ in range(3)]
+            assert watch.revision is not None
+
+
+async def test_a_split_batch_comes_whole_even_if_cut_between_its_parts(server: FakeServer) -> None:
+    server.split_batches, server.cut_after_part = True, 2
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        board = client.board("b")
+        await board.commit([slateboard.Put(f"p/{n}", n, absent=True) for n in range(5)])
+        await board.put("p/5", 5, absent=True)
+        async with board.watch("p/", after=0) as watch:
+            first, second = await take(watch, 2)
+        assert [entry.value for entry in first.entries] == [0, 1, 2, 3, 4]
+        assert [entry.value for entry in second.entries] == [5]
+        assert board.stats.reconnects == 2
+
+
+async def test_a_server_that_goes_away_is_left(server: FakeServer) -> None:
+    other = FakeServer().start()
+    other.boards = server.boards
+    try:
+        async with slateboard.aio.connect([server.address, other.address], retry=FAST) as client:
+            async with client.board("b").watch(after=0) as watch:
+                server.put("b", "k", b"1")
+                assert [batch.revision for batch in await take(watch, 1)] == [1]
+                for fake in (server, other):
+                    fake.put("b", "k", b"1")
+                    fake.send_going_away()
+                assert [batch.revision for batch in await take(watch, 2)] == [2, 3]
+    finally:
+        other.stop()
+
+
+async def test_a_slow_reader_goes_on_where_it_was(server: FakeServer) -> None:
+    server.fail("Watch", Fault("RESOURCE_EXHAUSTED", "WATCH_TOO_SLOW", last_revision="0"))
+    server.put("b", "k", b"1")
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        async with client.board("b").watch(after=0) as watch:
+            assert (await take(watch, 1))[0].revision == 1
+
+
+async def test_from_now_on_means_from_when_the_context_was_entered(server: FakeServer) -> None:
+    server.put("b", "k", b"1")
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        async with client.board("b").watch() as watch:
+            server.put("b", "k", b"2")
+            server.fail("Watch", Fault(), Fault())
+            assert (await take(watch, 1))[0].revision == 2
+
+
+async def test_a_snapshot_is_followed_without_a_gap(server: FakeServer) -> None:
+    for number in range(4):
+        server.put("b", f"p/{number}", b"1")
+    server.cut_after_part = 1
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        async with client.board("b").watch("p/", snapshot=True) as watch:
+            pages = await take(watch, 3)
+            server.put("b", "p/9", b"1")
+            follow = (await take(watch, 1))[0]
+    assert all(isinstance(page, SnapshotPage) for page in pages)
+    # The first stream was cut after its first page: the second begins anew, and says so.
+    assert [page.first for page in pages if isinstance(page, SnapshotPage)] == [True, True, False]
+    assert [entry.key for page in pages[1:] for entry in page.entries] == [f"p/{n}" for n in range(4)]
+    assert (follow.revision, isinstance(follow, SnapshotPage)) == (5, False)
+
+
+async def test_changes_that_were_compacted_away_are_an_error_or_a_new_snapshot(server: FakeServer) -> None:
+    """posthog#101104, etcd#8668: never a silent jump forward."""
+    for number in range(5):
+        server.put("b", "k", str(number).encode())
+    server.boards["b"].oldest = 4
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        board = client.board("b")
+        with pytest.raises(Compacted) as caught:
+            async with board.watch(after=1) as watch:
+                await take(watch, 1)
+        assert caught.value.oldest_revision == 4
+        async with board.watch(after=1, resnapshot=True) as watch:
+            page = (await take(watch, 1))[0]
+        assert isinstance(page, SnapshotPage)
+        assert page.first
+        assert page.entries[0].value == 4
+
+
+async def test_another_life_of_the_board_is_an_error_or_a_new_snapshot(server: FakeServer) -> None:
+    server.put("b", "k", b"1")
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        board = client.board("b")
+        async with board.watch(after=0) as watch, board.watch(after=0, resnapshot=True) as patient:
+            await take(watch, 1)
+            await take(patient, 1)
+            server.boards["b"].incarnation = "life-2"
+            server.cut_watches()
+            with pytest.raises(slateboard.Reincarnated):
+                await take(watch, 1)
+            page = (await take(patient, 1))[0]
+            assert isinstance(page, SnapshotPage)
+            assert (page.incarnation, patient.incarnation) == ("life-2", "life-2")
+
+
+async def test_a_lost_server_becomes_an_error_in_the_end(server: FakeServer) -> None:
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        async with client.board("b").watch(after=0, reconnect_for=0.05) as watch:
+            server.stop()
+            with pytest.raises(slateboard.Unavailable):
+                await take(watch, 1)
+
+
+async def test_progress_is_a_tick_when_asked_for(server: FakeServer) -> None:
+    server.put("b", "elsewhere", b"1")
+    async with slateboard.aio.connect(server.address) as client:
+        async with client.board("b").watch("p/", after=0, progress=True) as watch:
+            tick = (await take(watch, 1))[0]
+    assert (tick.revision, tick.entries) == (1, ())
+
+
+async def test_closing_wakes_a_reader_and_leaves_nothing(server: FakeServer) -> None:
+    """python-etcd3#1227: close must be clean, also while a read waits."""
+    async with slateboard.aio.connect(server.address) as client:
+        watch = client.board("b").watch(after=0)
+        ended = shim.Event()
+
+        async def follow() -> None:
+            assert await take(watch, 1) == []
+            ended.set()
+
+        reader = shim.Task(follow, "reader", shim.Scope())
+        await shim.wait(shim.Event(), 0.0)
+        while server.watching == 0:
+            await shim.sleep(0.005)
+        await watch.close()
+        assert await shim.wait(ended, 10)
+        await reader.stop()
+        assert await take(watch, 1) == []
+        while server.watching:
+            await shim.sleep(0.005)

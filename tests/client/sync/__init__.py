@@ -1,0 +1,1 @@
+# Made from aio/__init__.py by tools/async_to_sync.py; do not edit.
