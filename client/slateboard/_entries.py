@@ -84,7 +84,7 @@ class Entry:
     trust: Trust = Trust.QUARANTINED
     """The trust that counts. Where a view leaves it out, the lowest."""
     provenance: Provenance = Provenance()
-    _decoded: list[Any] = field(default_factory=list, repr=False, compare=False)
+    _decoded: list[Any] = field(init=False, default_factory=list, repr=False, compare=False)
 
     @property
     def value(self) -> Any:

@@ -84,6 +84,7 @@ class AsyncCore:
         self.session: AsyncSession | None = None
         self.incarnation = ""
         self._session_token = session_token
+        self._warned: set[str] = set()
 
     async def region(self, region: str) -> str:
         """The region's name on the wire."""
@@ -184,7 +185,10 @@ class AsyncCore:
         if result.replayed:
             self.counters.add("replayed")
         for warning in result.warnings:
-            logger.warning("board %s: %s (%s)", self.name, warning.message, warning.code)
+            # Every commit repeats it; once is enough to be told.
+            level = logging.DEBUG if warning.code in self._warned else logging.WARNING
+            self._warned.add(warning.code)
+            logger.log(level, "board %s: %s (%s)", self.name, warning.message, warning.code)
         return result
 
     async def _resolve(

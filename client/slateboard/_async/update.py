@@ -114,5 +114,5 @@ async def _pause(core: AsyncCore, error: Conflict, failures: int, until: float) 
 
 
 def _updated(entry: Entry, draft: Draft, *, changed: bool) -> Updated:
-    same = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+    same = {field.name: getattr(entry, field.name) for field in fields(Entry) if field.init}
     return Updated(**same, conflicts=draft.conflicts, merged=draft.merged, reran=draft.reran, changed=changed)

@@ -85,6 +85,7 @@ class Core:
         self.session: Session | None = None
         self.incarnation = ""
         self._session_token = session_token
+        self._warned: set[str] = set()
 
     def region(self, region: str) -> str:
         """The region's name on the wire."""
@@ -183,7 +184,10 @@ class Core:
         if result.replayed:
             self.counters.add("replayed")
         for warning in result.warnings:
-            logger.warning("board %s: %s (%s)", self.name, warning.message, warning.code)
+            # Every commit repeats it; once is enough to be told.
+            level = logging.DEBUG if warning.code in self._warned else logging.WARNING
+            self._warned.add(warning.code)
+            logger.log(level, "board %s: %s (%s)", self.name, warning.message, warning.code)
         return result
 
     def _resolve(

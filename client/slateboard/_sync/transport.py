@@ -1,6 +1,7 @@
 # Made from _async/transport.py by tools/async_to_sync.py; do not edit.
 """How requests travel. The rest of the client knows only `Transport`, so it can be tested without a network."""
 
+import threading
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -77,6 +78,9 @@ class GrpcTransport:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._tls = tls
         self._credentials = None if tls is None else _credentials(tls)
+        self._lock = (
+            threading.Lock()
+        )  # held only while a channel is made; several threads may ask for the first
         self._channels: dict[tuple[str, str], shim.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
 
@@ -130,15 +134,16 @@ class GrpcTransport:
             shim.close_channel(channel)
 
     def _channel(self, address: str, lane: str) -> shim.Channel:
-        channel = self._channels.get((address, lane))
-        if channel is None:
-            options = _options(self._tls)
-            if self._credentials is None:
-                channel = shim.insecure_channel(address, options)
-            else:
-                channel = shim.secure_channel(address, self._credentials, options)
-            self._channels[address, lane] = channel
-        return channel
+        with self._lock:
+            channel = self._channels.get((address, lane))
+            if channel is None:
+                options = _options(self._tls)
+                if self._credentials is None:
+                    channel = shim.insecure_channel(address, options)
+                else:
+                    channel = shim.secure_channel(address, self._credentials, options)
+                self._channels[address, lane] = channel
+            return channel
 
 
 class GrpcStream(Generic[Reply]):

@@ -114,5 +114,5 @@ def _pause(core: Core, error: Conflict, failures: int, until: float) -> None:
 
 
 def _updated(entry: Entry, draft: Draft, *, changed: bool) -> Updated:
-    same = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+    same = {field.name: getattr(entry, field.name) for field in fields(Entry) if field.init}
     return Updated(**same, conflicts=draft.conflicts, merged=draft.merged, reran=draft.reran, changed=changed)

@@ -15,6 +15,7 @@ from slateboard import (
     RetryPolicy,
     Unavailable,
 )
+from slateboard import _shim_async as shim
 from tests.client.fake import FakeServer, Fault
 
 FAST = RetryPolicy(initial_backoff=0.001, max_backoff=0.01, conflict_backoff=0.001)
@@ -38,6 +39,15 @@ async def test_a_read_is_sent_again_until_a_server_answers(server: FakeServer) -
     async with slateboard.aio.connect(server.address, retry=FAST) as client:
         assert (await client.board("b").get("k")).value == 1
     assert server.calls["Get"] == 6
+
+
+async def test_one_address_is_given_time_between_attempts(server: FakeServer) -> None:
+    server.fail("Get", Fault(), Fault())
+    policy = RetryPolicy(initial_backoff=0.1, jitter=0)
+    async with slateboard.aio.connect(server.address, retry=policy) as client:
+        began = shim.monotonic()
+        await client.board("b").get("k", None)
+        assert shim.monotonic() - began >= 0.3
 
 
 async def test_attempts_are_bounded(server: FakeServer) -> None:

@@ -62,6 +62,18 @@ async def test_a_session_that_cannot_be_kept_is_presumed_dead_after_its_ttl(serv
             assert shim.monotonic() - began < 3
 
 
+async def test_a_process_that_was_stopped_learns_of_it_at_its_next_call(server: FakeServer) -> None:
+    """What a process remembers of its session is worth nothing after SIGSTOP: the clock decides, before any heartbeat does."""
+    async with slateboard.aio.connect(server.address) as client:
+        board = client.board("b")
+        async with board.session(ttl=30) as session:
+            session._alive_at -= 31
+            with pytest.raises(SessionDead):
+                await board.put("k", 1, absent=True)
+            assert session.lost.is_set()
+    assert server.calls["Commit"] == 0
+
+
 async def test_a_few_lost_heartbeats_do_no_harm(server: FakeServer) -> None:
     policy = RetryPolicy(attempts=1)
     async with slateboard.aio.connect(server.address, retry=policy) as client:

@@ -36,6 +36,19 @@ async def test_batches_come_in_order_and_each_once_over_cut_streams(server: Fake
             assert watch.revision is not None
 
 
+async def test_three_restarts_of_the_server_are_three_pauses(server: FakeServer) -> None:
+    """python-etcd3#377, #997: after one error the watch never worked again."""
+    async with slateboard.aio.connect(server.address, retry=FAST) as client:
+        board = client.board("b")
+        async with board.watch("p/", after=0) as watch:
+            for round_ in range(1, 4):
+                await board.put(f"p/{round_}", round_, absent=True)
+                assert [batch.entries[0].value for batch in await take(watch, 1)] == [round_]
+                server.stop()
+                server.start()
+            assert (await board.get("p/1")).value == 1
+
+
 async def test_a_split_batch_comes_whole_even_if_cut_between_its_parts(server: FakeServer) -> None:
     server.split_batches, server.cut_after_part = True, 2
     async with slateboard.aio.connect(server.address, retry=FAST) as client:

@@ -16,6 +16,7 @@ from slateboard import (
     RetryPolicy,
     Unavailable,
 )
+from slateboard import _shim_sync as shim
 from tests.client.fake import FakeServer, Fault
 
 FAST = RetryPolicy(initial_backoff=0.001, max_backoff=0.01, conflict_backoff=0.001)
@@ -39,6 +40,15 @@ def test_a_read_is_sent_again_until_a_server_answers(server: FakeServer) -> None
     with slateboard.connect(server.address, retry=FAST) as client:
         assert (client.board("b").get("k")).value == 1
     assert server.calls["Get"] == 6
+
+
+def test_one_address_is_given_time_between_attempts(server: FakeServer) -> None:
+    server.fail("Get", Fault(), Fault())
+    policy = RetryPolicy(initial_backoff=0.1, jitter=0)
+    with slateboard.connect(server.address, retry=policy) as client:
+        began = shim.monotonic()
+        client.board("b").get("k", None)
+        assert shim.monotonic() - began >= 0.3
 
 
 def test_attempts_are_bounded(server: FakeServer) -> None:

@@ -63,6 +63,18 @@ def test_a_session_that_cannot_be_kept_is_presumed_dead_after_its_ttl(server: Fa
             assert shim.monotonic() - began < 3
 
 
+def test_a_process_that_was_stopped_learns_of_it_at_its_next_call(server: FakeServer) -> None:
+    """What a process remembers of its session is worth nothing after SIGSTOP: the clock decides, before any heartbeat does."""
+    with slateboard.connect(server.address) as client:
+        board = client.board("b")
+        with board.session(ttl=30) as session:
+            session._alive_at -= 31
+            with pytest.raises(SessionDead):
+                board.put("k", 1, absent=True)
+            assert session.lost.is_set()
+    assert server.calls["Commit"] == 0
+
+
 def test_a_few_lost_heartbeats_do_no_harm(server: FakeServer) -> None:
     policy = RetryPolicy(attempts=1)
     with slateboard.connect(server.address, retry=policy) as client:
