@@ -50,8 +50,8 @@ def backoff(policy: RetryPolicy, failures: int, chance: float, error: SlateError
 class Rotation:
     """Whose turn it is among several addresses: round robin over those that answered lately.
 
-    An address that failed is passed over for `rest` seconds, unless all are; then it is tried again, so that one that
-    came back is used again. gRPC's own round robin is not used: over a list it takes IP addresses only, and it would
+    An address that failed is passed over for `rest` seconds, unless all are, and twice as long each time it fails again
+    (at most 12 times as long): whoever tries a server that hangs pays for it with a whole attempt. gRPC's own round robin is not used: over a list it takes IP addresses only, and it would
     not take an address out that accepts connections but answers nothing.
     """
 
@@ -60,6 +60,7 @@ class Rotation:
         self._rest = rest
         self._next = 0
         self._down_until: dict[str, float] = {}
+        self._fails: dict[str, int] = {}
         self._lock = Lock()
 
     def pick(self, now: float, avoid: Collection[str] = ()) -> str:
@@ -79,10 +80,13 @@ class Rotation:
     def failed(self, address: str, now: float) -> None:
         """The address did not answer."""
         with self._lock:
-            self._down_until[address] = now + self._rest
+            if self._down_until.get(address, now) <= now:  # calls that failed together count once
+                fails = self._fails[address] = self._fails.get(address, 0) + 1
+                self._down_until[address] = now + self._rest * min(12.0, 2.0 ** min(fails - 1, 10))
 
     def answered(self, address: str) -> None:
         """The address answered, be it with an error of ours."""
         if address in self._down_until:
             with self._lock:
                 self._down_until.pop(address, None)
+                self._fails.pop(address, None)

@@ -142,7 +142,7 @@ class FakeServer:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self) -> FakeServer:
+    def start(self, credentials: grpc.ServerCredentials | None = None) -> FakeServer:
         self._server = grpc.server(
             futures.ThreadPoolExecutor(24, thread_name_prefix="fake"),
             options=[
@@ -152,7 +152,11 @@ class FakeServer:
         )
         for service in (_Entries(self), _Boards(self), _Sessions(self), _Admin(self)):
             self._server.add_generic_rpc_handlers((_handlers(service),))
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        address = f"127.0.0.1:{self.port}"
+        if credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, credentials)
         self._server.start()
         return self
 

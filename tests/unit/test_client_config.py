@@ -126,6 +126,19 @@ def test_an_address_that_failed_is_passed_over_until_it_had_its_rest() -> None:
     assert rotation.pick(7, avoid=["b"]) != "b"
 
 
+def test_an_address_that_keeps_failing_is_tried_less_and_less() -> None:
+    """A server that hangs costs whoever tries it a whole attempt."""
+    rotation = Rotation(["a", "b"], rest=5)
+    for now, until in [(0, 5), (5, 15), (15, 35), (35, 75), (75, 135), (135, 195)]:
+        rotation.failed("a", now)
+        rotation.failed("a", now)  # another call that was under way
+        assert {rotation.pick(until - 0.1) for _ in range(3)} == {"b"}
+        assert {rotation.pick(until) for _ in range(3)} == {"a", "b"}
+    rotation.answered("a")
+    rotation.failed("a", 200)
+    assert "a" in {rotation.pick(205) for _ in range(2)}
+
+
 @pytest.mark.parametrize("bad", [{"attempts": 0}, {"jitter": 2}, {"attempt_timeout": 0}, {"max_backoff": -1}])
 def test_a_retry_policy_that_makes_no_sense_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(Invalid):
