@@ -87,9 +87,8 @@ TRACE = Method(_PROVENANCE + "Trace", provenance.TraceRequest, provenance.TraceR
 IMPACT = Method(_PROVENANCE + "Impact", provenance.ImpactRequest, provenance.ImpactResponse)
 
 _ADMIN = "/slateboard.v1.AdminService/"
-# A secret is shown once: a second call would find the id taken, or make a second token.
 CREATE_PRINCIPAL = Method(
-    _ADMIN + "CreatePrincipal", admin.CreatePrincipalRequest, admin.CreatePrincipalResponse, Repeat.UNSAFE
+    _ADMIN + "CreatePrincipal", admin.CreatePrincipalRequest, admin.CreatePrincipalResponse
 )
 GET_PRINCIPAL = Method(_ADMIN + "GetPrincipal", admin.GetPrincipalRequest, admin.GetPrincipalResponse)
 UPDATE_PRINCIPAL = Method(
@@ -99,8 +98,6 @@ DISABLE_PRINCIPAL = Method(
     _ADMIN + "DisablePrincipal", admin.DisablePrincipalRequest, admin.DisablePrincipalResponse
 )
 LIST_PRINCIPALS = Method(_ADMIN + "ListPrincipals", admin.ListPrincipalsRequest, admin.ListPrincipalsResponse)
-ROTATE_TOKEN = Method(
-    _ADMIN + "RotateToken", admin.RotateTokenRequest, admin.RotateTokenResponse, Repeat.UNSAFE
-)
+ROTATE_TOKEN = Method(_ADMIN + "RotateToken", admin.RotateTokenRequest, admin.RotateTokenResponse)
 REVOKE_TOKEN = Method(_ADMIN + "RevokeToken", admin.RevokeTokenRequest, admin.RevokeTokenResponse)
 WHO_AM_I = Method(_ADMIN + "WhoAmI", admin.WhoAmIRequest, admin.WhoAmIResponse)

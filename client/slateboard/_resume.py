@@ -78,7 +78,7 @@ class Position:
             self._partial.clear()
             self._partial_revision = batch.revision
         self._partial.extend(batch.entries)
-        if not batch.complete:
+        if batch.continues:
             return None
         made = Batch(
             revision=batch.revision,

@@ -176,12 +176,11 @@ def conflict(message: entry_service_pb2.Conflict) -> _results.ConflictInfo:
 
 
 def diff(message: entry_service_pb2.DiffResponse, board: str) -> _results.Diff:
-    """Two versions, compared. `from` is a word of Python, hence getattr."""
+    """Two versions, compared."""
     incarnation = message.header.incarnation
-    before = getattr(message, "from") if message.HasField("from") else None
     return _results.Diff(
-        from_entry=None if before is None else entry(before, board, incarnation),
-        to_entry=entry(message.to, board, incarnation) if message.HasField("to") else None,
+        from_entry=entry(message.from_entry, board, incarnation) if message.HasField("from_entry") else None,
+        to_entry=entry(message.to_entry, board, incarnation) if message.HasField("to_entry") else None,
         changes=tuple(
             _results.DiffChange(
                 kind=enum(DiffKind, change.kind, DiffKind.CHANGED),

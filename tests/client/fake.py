@@ -206,7 +206,7 @@ class FakeServer:
     ) -> entry_service_pb2.CommitResponse:
         board.revision += 1
         reply = entry_service_pb2.CommitResponse(header=board.header(), commit_id=f"c-{board.revision}")
-        batch = entry_service_pb2.WatchBatch(revision=board.revision, principal=principal, complete=True)
+        batch = entry_service_pb2.WatchBatch(revision=board.revision, principal=principal)
         batch.commit_time.FromSeconds(1_700_000_000 + board.revision)
         reply.commit_time.CopyFrom(batch.commit_time)
         for index, op in enumerate(ops):
@@ -217,10 +217,10 @@ class FakeServer:
             )
             entry.etag = f"e{entry.version}"
             entry.commit_time.CopyFrom(batch.commit_time)
-            if op.WhichOneof("op") == "delete":
+            if op.WhichOneof("kind") == "delete":
                 entry.tombstone = types_pb2.TOMBSTONE_DELETED
             else:
-                source = op.put.content if op.WhichOneof("op") == "put" else op.append.content
+                source = op.put.content if op.WhichOneof("kind") == "put" else op.append.content
                 entry.content.CopyFrom(source)
                 entry.content.trust = types_pb2.TRUST_AGENT
                 entry.content.provenance.principal = principal
@@ -278,10 +278,10 @@ class FakeServer:
 
 
 def _place(op: commit_pb2.Op, revision: int = 0, index: int = 0) -> tuple[str, str]:
-    if op.WhichOneof("op") == "append":
+    if op.WhichOneof("kind") == "append":
         prefix = op.append.prefix
         return prefix.region or "shared", f"{prefix.prefix}{revision:019d}-{index:03d}"
-    key = op.put.key if op.WhichOneof("op") == "put" else op.delete.key
+    key = op.put.key if op.WhichOneof("kind") == "put" else op.delete.key
     return key.region or "shared", key.key
 
 
@@ -383,9 +383,9 @@ class _Entries:
     def _judge(self, request: Any, board: Board, context: Any) -> None:
         detail = commit_pb2.ConflictDetail(conflict_id=f"x-{board.revision}", revision=board.revision)
         for index, op in enumerate(request.ops):
-            if op.WhichOneof("op") == "append":
+            if op.WhichOneof("kind") == "append":
                 continue
-            condition = op.put.precondition if op.WhichOneof("op") == "put" else op.delete.precondition
+            condition = op.put.precondition if op.WhichOneof("kind") == "put" else op.delete.precondition
             place = _place(op)
             entry = board.at(place)
             version = entry.version if entry is not None else 0
@@ -398,7 +398,7 @@ class _Entries:
             ):
                 self._violate(detail, "VERSION_CONFLICT", index, False, place, entry)
         for index, guard in enumerate(request.guards):
-            if guard.WhichOneof("guard") == "version":
+            if guard.WhichOneof("kind") == "version":
                 place = (guard.version.key.region or "shared", guard.version.key.key)
                 entry = board.at(place)
                 if (entry.version if entry is not None else 0) != guard.version.version:
@@ -529,7 +529,7 @@ class _Entries:
         if self.server.split_batches and len(batch.entries) > 1:
             part = entry_service_pb2.WatchBatch()
             part.CopyFrom(batch)
-            part.complete = False
+            part.continues = True
             half = len(batch.entries) // 2
             del part.entries[half:]
             del batch.entries[:half]

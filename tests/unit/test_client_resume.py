@@ -20,7 +20,7 @@ def header(revision: int, incarnation: str = "life") -> types_pb2.ResponseHeader
 
 
 def batch(revision: int, keys: list[str], complete: bool = True) -> entry_service_pb2.WatchResponse:
-    made = entry_service_pb2.WatchBatch(revision=revision, complete=complete)
+    made = entry_service_pb2.WatchBatch(revision=revision, continues=not complete)
     for key in keys:
         made.entries.add(key=key, version=1)
     return entry_service_pb2.WatchResponse(header=header(revision), batch=made)

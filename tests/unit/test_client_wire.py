@@ -126,7 +126,7 @@ def test_a_principal_keeps_its_rights_and_tokens() -> None:
 
 def test_a_diff_has_two_sides_either_of_which_may_be_absent() -> None:
     message = entry_service_pb2.DiffResponse(unified="+a", truncated=True)
-    message.to.CopyFrom(whole_entry())
+    message.to_entry.CopyFrom(whole_entry())
     message.changes.add(kind=entry_service_pb2.DIFF_KIND_ADDED, pointer="/a", after="1")
     diff = _wire.diff(message, "b")
     assert diff.from_entry is None

@@ -287,16 +287,18 @@ class AsyncReader:
         key: str | Entry,
         *,
         version: int | None = None,
+        all_versions: bool = False,
         max_depth: int = 16,
         max_nodes: int = 500,
         region: str | None = None,
         timeout: Duration | None = None,
     ) -> _results.Lineage:
-        """What was made from a version (default: the present one; -1: any), and what from that."""
+        """What was made from a version (default: the present one) or from every one, and what from that."""
         request = provenance_service_pb2.ImpactRequest(
             board=self._core.name,
             key=await self._key(key, region),
-            version=_version(key, version),
+            version=0 if all_versions else _version(key, version),
+            all_versions=all_versions,
             max_depth=max_depth,
             max_nodes=max_nodes,
         )

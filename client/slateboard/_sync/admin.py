@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 from slateboard import _methods, _wire_boards
@@ -46,8 +47,7 @@ class Admin:
 
         Raises:
             AlreadyExists: the id is taken, or was once.
-            Unavailable, DeadlineExceeded: no answer came. It is not sent again, for the first token may be made and
-                lost: look with `get_principal`, and `rotate_token` if it is there.
+            Unavailable, DeadlineExceeded: no answer came, though it was sent again with the same request_id.
         """
         request = admin_service_pb2.CreatePrincipalRequest(
             id=id,
@@ -56,6 +56,7 @@ class Admin:
             rights=[_wire_boards.right_message(right) for right in rights],
             trust_ceiling=trust_ceiling.value if trust_ceiling is not None else 0,  # type: ignore[arg-type]
             display_name=display_name,
+            request_id=str(uuid.uuid4()),
         )
         if token_ttl is not None:
             request.token_ttl.CopyFrom(_wire_boards.duration(seconds(token_ttl, "token_ttl")))
@@ -116,7 +117,9 @@ class Admin:
     ) -> NewToken:
         """Makes a new token for a principal (default: one's own); the old ones live on for `overlap`, at most 7 days."""
         request = admin_service_pb2.RotateTokenRequest(
-            id=id or "", overlap=_wire_boards.duration(seconds(overlap, "overlap"))
+            id=id or "",
+            overlap=_wire_boards.duration(seconds(overlap, "overlap")),
+            request_id=str(uuid.uuid4()),
         )
         if token_ttl is not None:
             request.token_ttl.CopyFrom(_wire_boards.duration(seconds(token_ttl, "token_ttl")))

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from slateboard.v1 import types_pb2 as slateboard_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!slateboard/v1/admin_service.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"?\n\x05Right\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12&\n\x07\x61\x63tions\x18\x02 \x03(\x0e\x32\x15.slateboard.v1.Action\"\xb4\x02\n\tPrincipal\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.slateboard.v1.Role\x12\x0e\n\x06\x62oards\x18\x03 \x03(\t\x12$\n\x06rights\x18\x04 \x03(\x0b\x32\x14.slateboard.v1.Right\x12+\n\rtrust_ceiling\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12\x14\n\x0c\x64isplay_name\x18\t \x01(\t\x12(\n\x06tokens\x18\n \x03(\x0b\x32\x18.slateboard.v1.TokenInfo\"\x90\x01\n\tTokenInfo\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"\xee\x01\n\x16\x43reatePrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.slateboard.v1.Role\x12\x0e\n\x06\x62oards\x18\x03 \x03(\t\x12$\n\x06rights\x18\x04 \x03(\x0b\x32\x14.slateboard.v1.Right\x12+\n\rtrust_ceiling\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12\x14\n\x0c\x64isplay_name\x18\x06 \x01(\t\x12,\n\ttoken_ttl\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x84\x01\n\x17\x43reatePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\x12\r\n\x05token\x18\x03 \x01(\t\"!\n\x13GetPrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"r\n\x14GetPrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"E\n\x16UpdatePrincipalRequest\x12+\n\tprincipal\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.Principal\"u\n\x17UpdatePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"%\n\x17\x44isablePrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"v\n\x18\x44isablePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"M\n\x15ListPrincipalsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\r\n\x05\x62oard\x18\x03 \x01(\t\"\x8e\x01\n\x16ListPrincipalsResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12,\n\nprincipals\x18\x02 \x03(\x0b\x32\x18.slateboard.v1.Principal\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"z\n\x12RotateTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x07overlap\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\ttoken_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"e\n\x13RotateTokenResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\"D\n\x13RevokeTokenResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\"\x0f\n\rWhoAmIRequest\"~\n\x0eWhoAmIResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\x12\x10\n\x08token_id\x18\x03 \x01(\t*h\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n\rROLE_OPERATOR\x10\x01\x12\x13\n\x0fROLE_SUPERVISOR\x10\x02\x12\x0f\n\x0bROLE_WORKER\x10\x03\x12\x11\n\rROLE_OBSERVER\x10\x04*{\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_READ\x10\x01\x12\x10\n\x0c\x41\x43TION_WRITE\x10\x02\x12\x11\n\rACTION_APPEND\x10\x03\x12\x0f\n\x0b\x41\x43TION_LOCK\x10\x04\x12\x12\n\x0e\x41\x43TION_ENDORSE\x10\x05\x32\xe2\x05\n\x0c\x41\x64minService\x12`\n\x0f\x43reatePrincipal\x12%.slateboard.v1.CreatePrincipalRequest\x1a&.slateboard.v1.CreatePrincipalResponse\x12W\n\x0cGetPrincipal\x12\".slateboard.v1.GetPrincipalRequest\x1a#.slateboard.v1.GetPrincipalResponse\x12`\n\x0fUpdatePrincipal\x12%.slateboard.v1.UpdatePrincipalRequest\x1a&.slateboard.v1.UpdatePrincipalResponse\x12\x63\n\x10\x44isablePrincipal\x12&.slateboard.v1.DisablePrincipalRequest\x1a\'.slateboard.v1.DisablePrincipalResponse\x12]\n\x0eListPrincipals\x12$.slateboard.v1.ListPrincipalsRequest\x1a%.slateboard.v1.ListPrincipalsResponse\x12T\n\x0bRotateToken\x12!.slateboard.v1.RotateTokenRequest\x1a\".slateboard.v1.RotateTokenResponse\x12T\n\x0bRevokeToken\x12!.slateboard.v1.RevokeTokenRequest\x1a\".slateboard.v1.RevokeTokenResponse\x12\x45\n\x06WhoAmI\x12\x1c.slateboard.v1.WhoAmIRequest\x1a\x1d.slateboard.v1.WhoAmIResponseBJ\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!slateboard/v1/admin_service.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"?\n\x05Right\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12&\n\x07\x61\x63tions\x18\x02 \x03(\x0e\x32\x15.slateboard.v1.Action\"\xb4\x02\n\tPrincipal\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.slateboard.v1.Role\x12\x0e\n\x06\x62oards\x18\x03 \x03(\t\x12$\n\x06rights\x18\x04 \x03(\x0b\x32\x14.slateboard.v1.Right\x12+\n\rtrust_ceiling\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12\x14\n\x0c\x64isplay_name\x18\t \x01(\t\x12(\n\x06tokens\x18\n \x03(\x0b\x32\x18.slateboard.v1.TokenInfo\"\x90\x01\n\tTokenInfo\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"\x82\x02\n\x16\x43reatePrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.slateboard.v1.Role\x12\x0e\n\x06\x62oards\x18\x03 \x03(\t\x12$\n\x06rights\x18\x04 \x03(\x0b\x32\x14.slateboard.v1.Right\x12+\n\rtrust_ceiling\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12\x14\n\x0c\x64isplay_name\x18\x06 \x01(\t\x12,\n\ttoken_ttl\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x08 \x01(\t\"\x84\x01\n\x17\x43reatePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\x12\r\n\x05token\x18\x03 \x01(\t\"!\n\x13GetPrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"r\n\x14GetPrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"E\n\x16UpdatePrincipalRequest\x12+\n\tprincipal\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.Principal\"u\n\x17UpdatePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"%\n\x17\x44isablePrincipalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"v\n\x18\x44isablePrincipalResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\"M\n\x15ListPrincipalsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\r\n\x05\x62oard\x18\x03 \x01(\t\"\x8e\x01\n\x16ListPrincipalsResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12,\n\nprincipals\x18\x02 \x03(\x0b\x32\x18.slateboard.v1.Principal\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x8e\x01\n\x12RotateTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x07overlap\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\ttoken_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"e\n\x13RotateTokenResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\"D\n\x13RevokeTokenResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\"\x0f\n\rWhoAmIRequest\"~\n\x0eWhoAmIResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12+\n\tprincipal\x18\x02 \x01(\x0b\x32\x18.slateboard.v1.Principal\x12\x10\n\x08token_id\x18\x03 \x01(\t*h\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n\rROLE_OPERATOR\x10\x01\x12\x13\n\x0fROLE_SUPERVISOR\x10\x02\x12\x0f\n\x0bROLE_WORKER\x10\x03\x12\x11\n\rROLE_OBSERVER\x10\x04*{\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_READ\x10\x01\x12\x10\n\x0c\x41\x43TION_WRITE\x10\x02\x12\x11\n\rACTION_APPEND\x10\x03\x12\x0f\n\x0b\x41\x43TION_LOCK\x10\x04\x12\x12\n\x0e\x41\x43TION_ENDORSE\x10\x05\x32\xe2\x05\n\x0c\x41\x64minService\x12`\n\x0f\x43reatePrincipal\x12%.slateboard.v1.CreatePrincipalRequest\x1a&.slateboard.v1.CreatePrincipalResponse\x12W\n\x0cGetPrincipal\x12\".slateboard.v1.GetPrincipalRequest\x1a#.slateboard.v1.GetPrincipalResponse\x12`\n\x0fUpdatePrincipal\x12%.slateboard.v1.UpdatePrincipalRequest\x1a&.slateboard.v1.UpdatePrincipalResponse\x12\x63\n\x10\x44isablePrincipal\x12&.slateboard.v1.DisablePrincipalRequest\x1a\'.slateboard.v1.DisablePrincipalResponse\x12]\n\x0eListPrincipals\x12$.slateboard.v1.ListPrincipalsRequest\x1a%.slateboard.v1.ListPrincipalsResponse\x12T\n\x0bRotateToken\x12!.slateboard.v1.RotateTokenRequest\x1a\".slateboard.v1.RotateTokenResponse\x12T\n\x0bRevokeToken\x12!.slateboard.v1.RevokeTokenRequest\x1a\".slateboard.v1.RevokeTokenResponse\x12\x45\n\x06WhoAmI\x12\x1c.slateboard.v1.WhoAmIRequest\x1a\x1d.slateboard.v1.WhoAmIResponseBJ\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slateboard.v1.admin_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.slateboard.v1P\001Z3slateboard.dev/client/go/slateboard/v1;slateboardv1'
-  _globals['_ROLE']._serialized_start=2249
-  _globals['_ROLE']._serialized_end=2353
-  _globals['_ACTION']._serialized_start=2355
-  _globals['_ACTION']._serialized_end=2478
+  _globals['_ROLE']._serialized_start=2290
+  _globals['_ROLE']._serialized_end=2394
+  _globals['_ACTION']._serialized_start=2396
+  _globals['_ACTION']._serialized_end=2519
   _globals['_RIGHT']._serialized_start=144
   _globals['_RIGHT']._serialized_end=207
   _globals['_PRINCIPAL']._serialized_start=210
@@ -46,37 +46,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENINFO']._serialized_start=521
   _globals['_TOKENINFO']._serialized_end=665
   _globals['_CREATEPRINCIPALREQUEST']._serialized_start=668
-  _globals['_CREATEPRINCIPALREQUEST']._serialized_end=906
-  _globals['_CREATEPRINCIPALRESPONSE']._serialized_start=909
-  _globals['_CREATEPRINCIPALRESPONSE']._serialized_end=1041
-  _globals['_GETPRINCIPALREQUEST']._serialized_start=1043
-  _globals['_GETPRINCIPALREQUEST']._serialized_end=1076
-  _globals['_GETPRINCIPALRESPONSE']._serialized_start=1078
-  _globals['_GETPRINCIPALRESPONSE']._serialized_end=1192
-  _globals['_UPDATEPRINCIPALREQUEST']._serialized_start=1194
-  _globals['_UPDATEPRINCIPALREQUEST']._serialized_end=1263
-  _globals['_UPDATEPRINCIPALRESPONSE']._serialized_start=1265
-  _globals['_UPDATEPRINCIPALRESPONSE']._serialized_end=1382
-  _globals['_DISABLEPRINCIPALREQUEST']._serialized_start=1384
-  _globals['_DISABLEPRINCIPALREQUEST']._serialized_end=1421
-  _globals['_DISABLEPRINCIPALRESPONSE']._serialized_start=1423
-  _globals['_DISABLEPRINCIPALRESPONSE']._serialized_end=1541
-  _globals['_LISTPRINCIPALSREQUEST']._serialized_start=1543
-  _globals['_LISTPRINCIPALSREQUEST']._serialized_end=1620
-  _globals['_LISTPRINCIPALSRESPONSE']._serialized_start=1623
-  _globals['_LISTPRINCIPALSRESPONSE']._serialized_end=1765
-  _globals['_ROTATETOKENREQUEST']._serialized_start=1767
-  _globals['_ROTATETOKENREQUEST']._serialized_end=1889
-  _globals['_ROTATETOKENRESPONSE']._serialized_start=1891
-  _globals['_ROTATETOKENRESPONSE']._serialized_end=1992
-  _globals['_REVOKETOKENREQUEST']._serialized_start=1994
-  _globals['_REVOKETOKENREQUEST']._serialized_end=2032
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=2034
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=2102
-  _globals['_WHOAMIREQUEST']._serialized_start=2104
-  _globals['_WHOAMIREQUEST']._serialized_end=2119
-  _globals['_WHOAMIRESPONSE']._serialized_start=2121
-  _globals['_WHOAMIRESPONSE']._serialized_end=2247
-  _globals['_ADMINSERVICE']._serialized_start=2481
-  _globals['_ADMINSERVICE']._serialized_end=3219
+  _globals['_CREATEPRINCIPALREQUEST']._serialized_end=926
+  _globals['_CREATEPRINCIPALRESPONSE']._serialized_start=929
+  _globals['_CREATEPRINCIPALRESPONSE']._serialized_end=1061
+  _globals['_GETPRINCIPALREQUEST']._serialized_start=1063
+  _globals['_GETPRINCIPALREQUEST']._serialized_end=1096
+  _globals['_GETPRINCIPALRESPONSE']._serialized_start=1098
+  _globals['_GETPRINCIPALRESPONSE']._serialized_end=1212
+  _globals['_UPDATEPRINCIPALREQUEST']._serialized_start=1214
+  _globals['_UPDATEPRINCIPALREQUEST']._serialized_end=1283
+  _globals['_UPDATEPRINCIPALRESPONSE']._serialized_start=1285
+  _globals['_UPDATEPRINCIPALRESPONSE']._serialized_end=1402
+  _globals['_DISABLEPRINCIPALREQUEST']._serialized_start=1404
+  _globals['_DISABLEPRINCIPALREQUEST']._serialized_end=1441
+  _globals['_DISABLEPRINCIPALRESPONSE']._serialized_start=1443
+  _globals['_DISABLEPRINCIPALRESPONSE']._serialized_end=1561
+  _globals['_LISTPRINCIPALSREQUEST']._serialized_start=1563
+  _globals['_LISTPRINCIPALSREQUEST']._serialized_end=1640
+  _globals['_LISTPRINCIPALSRESPONSE']._serialized_start=1643
+  _globals['_LISTPRINCIPALSRESPONSE']._serialized_end=1785
+  _globals['_ROTATETOKENREQUEST']._serialized_start=1788
+  _globals['_ROTATETOKENREQUEST']._serialized_end=1930
+  _globals['_ROTATETOKENRESPONSE']._serialized_start=1932
+  _globals['_ROTATETOKENRESPONSE']._serialized_end=2033
+  _globals['_REVOKETOKENREQUEST']._serialized_start=2035
+  _globals['_REVOKETOKENREQUEST']._serialized_end=2073
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=2075
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=2143
+  _globals['_WHOAMIREQUEST']._serialized_start=2145
+  _globals['_WHOAMIREQUEST']._serialized_end=2160
+  _globals['_WHOAMIRESPONSE']._serialized_start=2162
+  _globals['_WHOAMIRESPONSE']._serialized_end=2288
+  _globals['_ADMINSERVICE']._serialized_start=2522
+  _globals['_ADMINSERVICE']._serialized_end=3260
 # @@protoc_insertion_point(module_scope)

@@ -210,6 +210,7 @@ class CreatePrincipalRequest(_message.Message):
     TRUST_CEILING_FIELD_NUMBER: _builtins.int
     DISPLAY_NAME_FIELD_NUMBER: _builtins.int
     TOKEN_TTL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """REQUIRED."""
     role: Global___Role.ValueType
@@ -218,6 +219,8 @@ class CreatePrincipalRequest(_message.Message):
     """OPTIONAL. Default: SYSTEM for operators, USER for supervisors, AGENT for workers, EXTERNAL for observers."""
     display_name: _builtins.str
     """OPTIONAL."""
+    request_id: _builtins.str
+    """REQUIRED. A UUID; a retry with the same one and the same content answers the same principal and token."""
     @_builtins.property
     def boards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """OPTIONAL. At most 100. None: no board. Operators have all."""
@@ -240,10 +243,11 @@ class CreatePrincipalRequest(_message.Message):
         trust_ceiling: _types_pb2.Trust.ValueType = ...,
         display_name: _builtins.str = ...,
         token_ttl: _duration_pb2.Duration | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["token_ttl", b"token_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boards", b"boards", "display_name", b"display_name", "id", b"id", "rights", b"rights", "role", b"role", "token_ttl", b"token_ttl", "trust_ceiling", b"trust_ceiling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boards", b"boards", "display_name", b"display_name", "id", b"id", "request_id", b"request_id", "rights", b"rights", "role", b"role", "token_ttl", b"token_ttl", "trust_ceiling", b"trust_ceiling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -472,8 +476,11 @@ class RotateTokenRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
     TOKEN_TTL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """OPTIONAL. Default: the caller."""
+    request_id: _builtins.str
+    """REQUIRED. A UUID; a retry with the same one answers the same token."""
     @_builtins.property
     def overlap(self) -> _duration_pb2.Duration:
         """OPTIONAL. How long the old tokens still work; 0 to 7 days; default 0."""
@@ -488,10 +495,11 @@ class RotateTokenRequest(_message.Message):
         id: _builtins.str = ...,
         overlap: _duration_pb2.Duration | None = ...,
         token_ttl: _duration_pb2.Duration | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["overlap", b"overlap", "token_ttl", b"token_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "overlap", b"overlap", "token_ttl", b"token_ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "overlap", b"overlap", "request_id", b"request_id", "token_ttl", b"token_ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from slateboard.v1 import types_pb2 as slateboard_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslateboard/v1/commit.proto\x12\rslateboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"\x91\x01\n\x0cPrecondition\x12\x18\n\x0eversion_equals\x18\x01 \x01(\x03H\x00\x12\x18\n\x0emust_not_exist\x18\x02 \x01(\x08H\x00\x12\x14\n\nmust_exist\x18\x03 \x01(\x08H\x00\x12\x15\n\x0b\x65tag_equals\x18\x04 \x01(\tH\x00\x12\x13\n\tany_state\x18\x05 \x01(\x08H\x00\x42\x0b\n\tcondition\"\x87\x01\n\x05PutOp\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x31\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x1b.slateboard.v1.Precondition\x12\'\n\x07\x63ontent\x18\x03 \x01(\x0b\x32\x16.slateboard.v1.Content\"o\n\x08\x44\x65leteOp\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x31\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x1b.slateboard.v1.Precondition\x12\x0c\n\x04note\x18\x03 \x01(\t\"]\n\x08\x41ppendOp\x12(\n\x06prefix\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.PrefixRef\x12\'\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x16.slateboard.v1.Content\"\x85\x01\n\x02Op\x12#\n\x03put\x18\x01 \x01(\x0b\x32\x14.slateboard.v1.PutOpH\x00\x12)\n\x06\x64\x65lete\x18\x02 \x01(\x0b\x32\x17.slateboard.v1.DeleteOpH\x00\x12)\n\x06\x61ppend\x18\x03 \x01(\x0b\x32\x17.slateboard.v1.AppendOpH\x00\x42\x04\n\x02op\"n\n\x05Guard\x12.\n\x07version\x18\x01 \x01(\x0b\x32\x1b.slateboard.v1.VersionGuardH\x00\x12,\n\x06prefix\x18\x02 \x01(\x0b\x32\x1a.slateboard.v1.PrefixGuardH\x00\x42\x07\n\x05guard\"C\n\x0cVersionGuard\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x0f\n\x07version\x18\x02 \x01(\x03\"Y\n\x0bPrefixGuard\x12(\n\x06prefix\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.PrefixRef\x12 \n\x18unchanged_since_revision\x18\x02 \x01(\x03\"/\n\x05\x43laim\x12\x0f\n\x07lock_id\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\xad\x01\n\x08OpResult\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\x12#\n\x05trust\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12\x0f\n\x07\x63hanged\x18\x06 \x01(\x08\x12/\n\x0b\x65xpire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xe9\x01\n\nCommitInfo\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12/\n\x0b\x63ommit_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04note\x18\x07 \x01(\t\x12(\n\x07results\x18\x08 \x03(\x0b\x32\x17.slateboard.v1.OpResult\x12\x12\n\nhidden_ops\x18\t \x01(\x08\"\xb5\x02\n\tViolation\x12\r\n\x05index\x18\x01 \x01(\x05\x12\r\n\x05guard\x18\x02 \x01(\x08\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x10\n\x08\x65xpected\x18\x05 \x01(\t\x12\x17\n\x0f\x63urrent_version\x18\x06 \x01(\x03\x12\x1c\n\x14\x63urrent_mod_revision\x18\x07 \x01(\x03\x12\x19\n\x11\x63urrent_principal\x18\x08 \x01(\t\x12\x1a\n\x12\x63urrent_session_id\x18\t \x01(\t\x12\x37\n\x13\x63urrent_commit_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0block_holder\x18\x0b \x01(\t\x12\x0f\n\x07lock_id\x18\x0c \x01(\t\x12\x0e\n\x06reason\x18\r \x01(\t\"v\n\x0e\x43onflictDetail\x12\x13\n\x0b\x63onflict_id\x18\x01 \x01(\t\x12,\n\nviolations\x18\x02 \x03(\x0b\x32\x18.slateboard.v1.Violation\x12\x0f\n\x07omitted\x18\x03 \x01(\x05\x12\x10\n\x08revision\x18\x04 \x01(\x03\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslateboard/v1/commit.proto\x12\rslateboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"\x91\x01\n\x0cPrecondition\x12\x18\n\x0eversion_equals\x18\x01 \x01(\x03H\x00\x12\x18\n\x0emust_not_exist\x18\x02 \x01(\x08H\x00\x12\x14\n\nmust_exist\x18\x03 \x01(\x08H\x00\x12\x15\n\x0b\x65tag_equals\x18\x04 \x01(\tH\x00\x12\x13\n\tany_state\x18\x05 \x01(\x08H\x00\x42\x0b\n\tcondition\"\x87\x01\n\x05PutOp\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x31\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x1b.slateboard.v1.Precondition\x12\'\n\x07\x63ontent\x18\x03 \x01(\x0b\x32\x16.slateboard.v1.Content\"o\n\x08\x44\x65leteOp\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x31\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x1b.slateboard.v1.Precondition\x12\x0c\n\x04note\x18\x03 \x01(\t\"]\n\x08\x41ppendOp\x12(\n\x06prefix\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.PrefixRef\x12\'\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x16.slateboard.v1.Content\"\x87\x01\n\x02Op\x12#\n\x03put\x18\x01 \x01(\x0b\x32\x14.slateboard.v1.PutOpH\x00\x12)\n\x06\x64\x65lete\x18\x02 \x01(\x0b\x32\x17.slateboard.v1.DeleteOpH\x00\x12)\n\x06\x61ppend\x18\x03 \x01(\x0b\x32\x17.slateboard.v1.AppendOpH\x00\x42\x06\n\x04kind\"m\n\x05Guard\x12.\n\x07version\x18\x01 \x01(\x0b\x32\x1b.slateboard.v1.VersionGuardH\x00\x12,\n\x06prefix\x18\x02 \x01(\x0b\x32\x1a.slateboard.v1.PrefixGuardH\x00\x42\x06\n\x04kind\"T\n\x0cVersionGuard\x12\"\n\x03key\x18\x01 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_version\"Y\n\x0bPrefixGuard\x12(\n\x06prefix\x18\x01 \x01(\x0b\x32\x18.slateboard.v1.PrefixRef\x12 \n\x18unchanged_since_revision\x18\x02 \x01(\x03\"/\n\x05\x43laim\x12\x0f\n\x07lock_id\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\xc6\x01\n\x08OpResult\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\x12#\n\x05trust\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12\x0f\n\x07\x63hanged\x18\x06 \x01(\x08\x12/\n\x0b\x65xpire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x63reate_revision\x18\x08 \x01(\x03\"(\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xe9\x01\n\nCommitInfo\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12/\n\x0b\x63ommit_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04note\x18\x07 \x01(\t\x12(\n\x07results\x18\x08 \x03(\x0b\x32\x17.slateboard.v1.OpResult\x12\x12\n\nhidden_ops\x18\t \x01(\x08\"\xb5\x02\n\tViolation\x12\r\n\x05index\x18\x01 \x01(\x05\x12\r\n\x05guard\x18\x02 \x01(\x08\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x10\n\x08\x65xpected\x18\x05 \x01(\t\x12\x17\n\x0f\x63urrent_version\x18\x06 \x01(\x03\x12\x1c\n\x14\x63urrent_mod_revision\x18\x07 \x01(\x03\x12\x19\n\x11\x63urrent_principal\x18\x08 \x01(\t\x12\x1a\n\x12\x63urrent_session_id\x18\t \x01(\t\x12\x37\n\x13\x63urrent_commit_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0block_holder\x18\x0b \x01(\t\x12\x0f\n\x07lock_id\x18\x0c \x01(\t\x12\x0e\n\x06reason\x18\r \x01(\t\"v\n\x0e\x43onflictDetail\x12\x13\n\x0b\x63onflict_id\x18\x01 \x01(\t\x12,\n\nviolations\x18\x02 \x03(\x0b\x32\x18.slateboard.v1.Violation\x12\x0f\n\x07omitted\x18\x03 \x01(\x05\x12\x10\n\x08revision\x18\x04 \x01(\x03\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,23 +43,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDOP']._serialized_start=504
   _globals['_APPENDOP']._serialized_end=597
   _globals['_OP']._serialized_start=600
-  _globals['_OP']._serialized_end=733
-  _globals['_GUARD']._serialized_start=735
-  _globals['_GUARD']._serialized_end=845
-  _globals['_VERSIONGUARD']._serialized_start=847
-  _globals['_VERSIONGUARD']._serialized_end=914
-  _globals['_PREFIXGUARD']._serialized_start=916
-  _globals['_PREFIXGUARD']._serialized_end=1005
-  _globals['_CLAIM']._serialized_start=1007
-  _globals['_CLAIM']._serialized_end=1054
-  _globals['_OPRESULT']._serialized_start=1057
-  _globals['_OPRESULT']._serialized_end=1230
-  _globals['_WARNING']._serialized_start=1232
-  _globals['_WARNING']._serialized_end=1272
-  _globals['_COMMITINFO']._serialized_start=1275
-  _globals['_COMMITINFO']._serialized_end=1508
-  _globals['_VIOLATION']._serialized_start=1511
-  _globals['_VIOLATION']._serialized_end=1820
-  _globals['_CONFLICTDETAIL']._serialized_start=1822
-  _globals['_CONFLICTDETAIL']._serialized_end=1940
+  _globals['_OP']._serialized_end=735
+  _globals['_GUARD']._serialized_start=737
+  _globals['_GUARD']._serialized_end=846
+  _globals['_VERSIONGUARD']._serialized_start=848
+  _globals['_VERSIONGUARD']._serialized_end=932
+  _globals['_PREFIXGUARD']._serialized_start=934
+  _globals['_PREFIXGUARD']._serialized_end=1023
+  _globals['_CLAIM']._serialized_start=1025
+  _globals['_CLAIM']._serialized_end=1072
+  _globals['_OPRESULT']._serialized_start=1075
+  _globals['_OPRESULT']._serialized_end=1273
+  _globals['_WARNING']._serialized_start=1275
+  _globals['_WARNING']._serialized_end=1315
+  _globals['_COMMITINFO']._serialized_start=1318
+  _globals['_COMMITINFO']._serialized_end=1551
+  _globals['_VIOLATION']._serialized_start=1554
+  _globals['_VIOLATION']._serialized_end=1863
+  _globals['_CONFLICTDETAIL']._serialized_start=1865
+  _globals['_CONFLICTDETAIL']._serialized_end=1983
 # @@protoc_insertion_point(module_scope)

@@ -188,13 +188,13 @@ class Op(_message.Message):
         delete: Global___DeleteOp | None = ...,
         append: Global___AppendOp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "delete", b"delete", "op", b"op", "put", b"put"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "delete", b"delete", "kind", b"kind", "put", b"put"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "delete", b"delete", "op", b"op", "put", b"put"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "delete", b"delete", "kind", b"kind", "put", b"put"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_op: _TypeAlias = _typing.Literal["put", "delete", "append"]  # noqa: Y015
-    _WhichOneofArgType_op: _TypeAlias = _typing.Literal["op", b"op"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_op) -> _WhichOneofReturnType_op | None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "append"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Op: _TypeAlias = Op  # noqa: Y015
 
@@ -216,13 +216,13 @@ class Guard(_message.Message):
         version: Global___VersionGuard | None = ...,
         prefix: Global___PrefixGuard | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "prefix", b"prefix", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "prefix", b"prefix", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "prefix", b"prefix", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "prefix", b"prefix", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_guard: _TypeAlias = _typing.Literal["version", "prefix"]  # noqa: Y015
-    _WhichOneofArgType_guard: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_guard) -> _WhichOneofReturnType_guard | None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["version", "prefix"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Guard: _TypeAlias = Guard  # noqa: Y015
 
@@ -235,7 +235,7 @@ class VersionGuard(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """0: the key is absent."""
+    """REQUIRED. 0: the key is absent."""
     @_builtins.property
     def key(self) -> _types_pb2.KeyRef:
         """REQUIRED."""
@@ -244,13 +244,15 @@ class VersionGuard(_message.Message):
         self,
         *,
         key: _types_pb2.KeyRef | None = ...,
-        version: _builtins.int = ...,
+        version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "key", b"key", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "key", b"key", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___VersionGuard: _TypeAlias = VersionGuard  # noqa: Y015
 
@@ -323,6 +325,7 @@ class OpResult(_message.Message):
     TRUST_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    CREATE_REVISION_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     key: _builtins.str
     """The key, also for an append."""
@@ -333,6 +336,8 @@ class OpResult(_message.Message):
     """The trust that was stored."""
     changed: _builtins.bool
     """False only for a delete of an absent key under any_state."""
+    create_revision: _builtins.int
+    """Revision of the first version since the key last came into being; 0 where nothing changed."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the value will expire, where the region's policy or the writer set it."""
@@ -347,10 +352,11 @@ class OpResult(_message.Message):
         trust: _types_pb2.Trust.ValueType = ...,
         changed: _builtins.bool = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        create_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "etag", b"etag", "expire_time", b"expire_time", "key", b"key", "region", b"region", "trust", b"trust", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "create_revision", b"create_revision", "etag", b"etag", "expire_time", b"expire_time", "key", b"key", "region", b"region", "trust", b"trust", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -131,7 +131,7 @@ class GetResponse(_message.Message):
 
     @_builtins.property
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRef]:
-        """Keys that are absent (or not to be seen)."""
+        """Keys that are absent (or not to be seen), with their region spelled out."""
 
     @_builtins.property
     def unread(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.KeyRef]:
@@ -417,8 +417,8 @@ class DiffResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
-    FROM_FIELD_NUMBER: _builtins.int
-    TO_FIELD_NUMBER: _builtins.int
+    FROM_ENTRY_FIELD_NUMBER: _builtins.int
+    TO_ENTRY_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     UNIFIED_FIELD_NUMBER: _builtins.int
     EQUAL_FIELD_NUMBER: _builtins.int
@@ -431,7 +431,11 @@ class DiffResponse(_message.Message):
     @_builtins.property
     def header(self) -> _types_pb2.ResponseHeader: ...
     @_builtins.property
-    def to(self) -> _types_pb2.Entry: ...
+    def from_entry(self) -> _types_pb2.Entry:
+        """Without values. Absent where the version is an absence."""
+
+    @_builtins.property
+    def to_entry(self) -> _types_pb2.Entry: ...
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DiffChange]:
         """For two JSON values, at most 1,000."""
@@ -440,15 +444,16 @@ class DiffResponse(_message.Message):
         self,
         *,
         header: _types_pb2.ResponseHeader | None = ...,
-        to: _types_pb2.Entry | None = ...,
+        from_entry: _types_pb2.Entry | None = ...,
+        to_entry: _types_pb2.Entry | None = ...,
         changes: _abc.Iterable[Global___DiffChange] | None = ...,
         unified: _builtins.str = ...,
         equal: _builtins.bool = ...,
         truncated: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "header", b"header", "to", b"to"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["from_entry", b"from_entry", "header", b"header", "to_entry", b"to_entry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "equal", b"equal", "from", b"from", "header", b"header", "to", b"to", "truncated", b"truncated", "unified", b"unified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "equal", b"equal", "from_entry", b"from_entry", "header", b"header", "to_entry", b"to_entry", "truncated", b"truncated", "unified", b"unified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -693,8 +698,8 @@ class WatchRequest(_message.Message):
     board: _builtins.str
     """REQUIRED."""
     after_revision: _builtins.int
-    """OPTIONAL. Batches above this revision are sent. Unset: from the head at the time of the call. With `snapshot` it
-    must be unset.
+    """OPTIONAL. Batches above this revision are sent. Unset: from the head at the time of the call, which a WatchProgress
+    names at once as the first message. With `snapshot` it must be unset.
     """
     snapshot: _builtins.bool
     """OPTIONAL. First the present entries, as snapshot pages of one revision, then what follows that revision."""
@@ -787,12 +792,14 @@ class WatchBatch(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
-    COMPLETE_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     principal: _builtins.str
     session_id: _builtins.str
-    complete: _builtins.bool
-    """False where a batch over 3 MiB goes on in the next message; resume from the last complete revision."""
+    continues: _builtins.bool
+    """True where a batch over 3 MiB goes on in the next message; resume from the revision before it until the last part
+    has come. The revision of progress and going-away messages never passes a batch that was sent in part.
+    """
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -807,11 +814,11 @@ class WatchBatch(_message.Message):
         principal: _builtins.str = ...,
         session_id: _builtins.str = ...,
         entries: _abc.Iterable[_types_pb2.Entry] | None = ...,
-        complete: _builtins.bool = ...,
+        continues: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "complete", b"complete", "entries", b"entries", "principal", b"principal", "revision", b"revision", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "continues", b"continues", "entries", b"entries", "principal", b"principal", "revision", b"revision", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

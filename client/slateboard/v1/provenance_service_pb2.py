@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slateboard.v1 import types_pb2 as slateboard_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&slateboard/v1/provenance_service.proto\x12\rslateboard.v1\x1a\x19slateboard/v1/types.proto\"]\n\x0bLineageNode\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0e\n\x06hidden\x18\x02 \x01(\x08\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\x05\x12#\n\x05\x65ntry\x18\x04 \x01(\x0b\x32\x14.slateboard.v1.Entry\"B\n\x0bLineageEdge\x12\x0f\n\x07\x64\x65rived\x18\x01 \x01(\x05\x12\x0e\n\x06source\x18\x02 \x01(\x05\x12\x12\n\nderivation\x18\x03 \x01(\x05\"x\n\x0cTraceRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x03key\x18\x02 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x11\n\tmax_depth\x18\x04 \x01(\x05\x12\x11\n\tmax_nodes\x18\x05 \x01(\x05\"\xa7\x01\n\rTraceResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.slateboard.v1.LineageNode\x12)\n\x05\x65\x64ges\x18\x03 \x03(\x0b\x32\x1a.slateboard.v1.LineageEdge\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"y\n\rImpactRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x03key\x18\x02 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x11\n\tmax_depth\x18\x04 \x01(\x05\x12\x11\n\tmax_nodes\x18\x05 \x01(\x05\"\xa8\x01\n\x0eImpactResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.slateboard.v1.LineageNode\x12)\n\x05\x65\x64ges\x18\x03 \x03(\x0b\x32\x1a.slateboard.v1.LineageEdge\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\x9e\x01\n\x11ProvenanceService\x12\x42\n\x05Trace\x12\x1b.slateboard.v1.TraceRequest\x1a\x1c.slateboard.v1.TraceResponse\x12\x45\n\x06Impact\x12\x1c.slateboard.v1.ImpactRequest\x1a\x1d.slateboard.v1.ImpactResponseBJ\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&slateboard/v1/provenance_service.proto\x12\rslateboard.v1\x1a\x19slateboard/v1/types.proto\"]\n\x0bLineageNode\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0e\n\x06hidden\x18\x02 \x01(\x08\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\x05\x12#\n\x05\x65ntry\x18\x04 \x01(\x0b\x32\x14.slateboard.v1.Entry\"B\n\x0bLineageEdge\x12\x0f\n\x07\x64\x65rived\x18\x01 \x01(\x05\x12\x0e\n\x06source\x18\x02 \x01(\x05\x12\x12\n\nderivation\x18\x03 \x01(\x05\"x\n\x0cTraceRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x03key\x18\x02 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x11\n\tmax_depth\x18\x04 \x01(\x05\x12\x11\n\tmax_nodes\x18\x05 \x01(\x05\"\xa7\x01\n\rTraceResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.slateboard.v1.LineageNode\x12)\n\x05\x65\x64ges\x18\x03 \x03(\x0b\x32\x1a.slateboard.v1.LineageEdge\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\x8f\x01\n\rImpactRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x03key\x18\x02 \x01(\x0b\x32\x15.slateboard.v1.KeyRef\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x11\n\tmax_depth\x18\x04 \x01(\x05\x12\x11\n\tmax_nodes\x18\x05 \x01(\x05\x12\x14\n\x0c\x61ll_versions\x18\x06 \x01(\x08\"\xa8\x01\n\x0eImpactResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.slateboard.v1.ResponseHeader\x12)\n\x05nodes\x18\x02 \x03(\x0b\x32\x1a.slateboard.v1.LineageNode\x12)\n\x05\x65\x64ges\x18\x03 \x03(\x0b\x32\x1a.slateboard.v1.LineageEdge\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\x9e\x01\n\x11ProvenanceService\x12\x42\n\x05Trace\x12\x1b.slateboard.v1.TraceRequest\x1a\x1c.slateboard.v1.TraceResponse\x12\x45\n\x06Impact\x12\x1c.slateboard.v1.ImpactRequest\x1a\x1d.slateboard.v1.ImpactResponseBJ\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,10 +41,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRACEREQUEST']._serialized_end=367
   _globals['_TRACERESPONSE']._serialized_start=370
   _globals['_TRACERESPONSE']._serialized_end=537
-  _globals['_IMPACTREQUEST']._serialized_start=539
-  _globals['_IMPACTREQUEST']._serialized_end=660
-  _globals['_IMPACTRESPONSE']._serialized_start=663
-  _globals['_IMPACTRESPONSE']._serialized_end=831
-  _globals['_PROVENANCESERVICE']._serialized_start=834
-  _globals['_PROVENANCESERVICE']._serialized_end=992
+  _globals['_IMPACTREQUEST']._serialized_start=540
+  _globals['_IMPACTREQUEST']._serialized_end=683
+  _globals['_IMPACTRESPONSE']._serialized_start=686
+  _globals['_IMPACTRESPONSE']._serialized_end=854
+  _globals['_PROVENANCESERVICE']._serialized_start=857
+  _globals['_PROVENANCESERVICE']._serialized_end=1015
 # @@protoc_insertion_point(module_scope)

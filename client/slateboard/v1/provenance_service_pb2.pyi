@@ -162,14 +162,17 @@ class ImpactRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     MAX_DEPTH_FIELD_NUMBER: _builtins.int
     MAX_NODES_FIELD_NUMBER: _builtins.int
+    ALL_VERSIONS_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """REQUIRED."""
     version: _builtins.int
-    """OPTIONAL. Default: the current version. -1: every version of the key."""
+    """OPTIONAL. Default: the current version."""
     max_depth: _builtins.int
     """OPTIONAL. 1 to 64, default 16."""
     max_nodes: _builtins.int
     """OPTIONAL. 1 to 2,000, default 500."""
+    all_versions: _builtins.bool
+    """OPTIONAL. Begin with every version of the key; then `version` must be 0."""
     @_builtins.property
     def key(self) -> _types_pb2.KeyRef:
         """REQUIRED."""
@@ -182,10 +185,11 @@ class ImpactRequest(_message.Message):
         version: _builtins.int = ...,
         max_depth: _builtins.int = ...,
         max_nodes: _builtins.int = ...,
+        all_versions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "key", b"key", "max_depth", b"max_depth", "max_nodes", b"max_nodes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_versions", b"all_versions", "board", b"board", "key", b"key", "max_depth", b"max_depth", "max_nodes", b"max_nodes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19slateboard/v1/types.proto\x12\rslateboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n\x0b\x43onsistency\x12,\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.slateboard.v1.ConsistencyMode\x12\x10\n\x08revision\x18\x02 \x01(\x03\"d\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x17\n\x0foldest_revision\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"%\n\x06KeyRef\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"+\n\tPrefixRef\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06prefix\x18\x02 \x01(\t\"^\n\x06Source\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0f\n\x02op\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06hidden\x18\x05 \x01(\x08\x42\x05\n\x03_op\"4\n\nDerivation\x12&\n\x07sources\x18\x01 \x03(\x0b\x32\x15.slateboard.v1.Source\"\xd2\x01\n\nProvenance\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x13\n\x0bsource_uris\x18\x05 \x03(\t\x12.\n\x0b\x64\x65rivations\x18\x06 \x03(\x0b\x32\x19.slateboard.v1.Derivation\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x0c\n\x04note\x18\x08 \x01(\t\x12\x19\n\x11\x64\x65rivation_waived\x18\t \x01(\x08\"\x9b\x04\n\x07\x43ontent\x12\r\n\x05value\x18\x01 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\x12!\n\x04kind\x18\x03 \x01(\x0e\x32\x13.slateboard.v1.Kind\x12\x0f\n\x07subject\x18\x04 \x01(\t\x12\x11\n\tattribute\x18\x05 \x01(\t\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12\x32\n\x06labels\x18\x07 \x03(\x0b\x32\".slateboard.v1.Content.LabelsEntry\x12\x17\n\nconfidence\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\nimportance\x18\t \x01(\x01H\x01\x88\x01\x01\x12.\n\nvalid_from\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08valid_to\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x05trust\x18\r \x01(\x0e\x32\x14.slateboard.v1.Trust\x12-\n\nprovenance\x18\x0e \x01(\x0b\x32\x19.slateboard.v1.Provenance\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_confidenceB\r\n\x0b_importance\"\x9a\x02\n\x05\x45ntry\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\x12\x17\n\x0f\x63reate_revision\x18\x05 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x06 \x01(\x03\x12/\n\x0b\x63ommit_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\ttombstone\x18\x08 \x01(\x0e\x32\x18.slateboard.v1.Tombstone\x12\x11\n\tcompacted\x18\t \x01(\x08\x12\x0c\n\x04size\x18\n \x01(\x03\x12\'\n\x07\x63ontent\x18\x0b \x01(\x0b\x32\x16.slateboard.v1.Content*\x90\x01\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x15\n\x11TRUST_QUARANTINED\x10\x01\x12\x12\n\x0eTRUST_EXTERNAL\x10\x02\x12\x0f\n\x0bTRUST_AGENT\x10\x03\x12\x0e\n\nTRUST_USER\x10\x04\x12\x12\n\x0eTRUST_VERIFIED\x10\x05\x12\x10\n\x0cTRUST_SYSTEM\x10\x06*~\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_WORKING\x10\x01\x12\x11\n\rKIND_EPISODIC\x10\x02\x12\x11\n\rKIND_SEMANTIC\x10\x03\x12\x13\n\x0fKIND_PREFERENCE\x10\x04\x12\x13\n\x0fKIND_PROCEDURAL\x10\x05*I\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\r\n\tVIEW_KEYS\x10\x01\x12\r\n\tVIEW_META\x10\x02\x12\r\n\tVIEW_FULL\x10\x03*\xa7\x01\n\x0f\x43onsistencyMode\x12 \n\x1c\x43ONSISTENCY_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43ONSISTENCY_MODE_LATEST\x10\x01\x12\x1d\n\x19\x43ONSISTENCY_MODE_AT_LEAST\x10\x02\x12\x1a\n\x16\x43ONSISTENCY_MODE_EXACT\x10\x03\x12\x1a\n\x16\x43ONSISTENCY_MODE_STALE\x10\x04*j\n\tTombstone\x12\x19\n\x15TOMBSTONE_UNSPECIFIED\x10\x00\x12\x15\n\x11TOMBSTONE_DELETED\x10\x01\x12\x15\n\x11TOMBSTONE_EXPIRED\x10\x02\x12\x14\n\x10TOMBSTONE_PURGED\x10\x03\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19slateboard/v1/types.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n\x0b\x43onsistency\x12,\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.slateboard.v1.ConsistencyMode\x12\x10\n\x08revision\x18\x02 \x01(\x03\"d\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x17\n\x0foldest_revision\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"%\n\x06KeyRef\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"+\n\tPrefixRef\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06prefix\x18\x02 \x01(\t\"^\n\x06Source\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0f\n\x02op\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06hidden\x18\x05 \x01(\x08\x42\x05\n\x03_op\"4\n\nDerivation\x12&\n\x07sources\x18\x01 \x03(\x0b\x32\x15.slateboard.v1.Source\"\xd2\x01\n\nProvenance\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x13\n\x0bsource_uris\x18\x05 \x03(\t\x12.\n\x0b\x64\x65rivations\x18\x06 \x03(\x0b\x32\x19.slateboard.v1.Derivation\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x0c\n\x04note\x18\x08 \x01(\t\x12\x19\n\x11\x64\x65rivation_waived\x18\t \x01(\x08\"\xc3\x04\n\x07\x43ontent\x12\r\n\x05value\x18\x01 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\x12!\n\x04kind\x18\x03 \x01(\x0e\x32\x13.slateboard.v1.Kind\x12\x0f\n\x07subject\x18\x04 \x01(\t\x12\x11\n\tattribute\x18\x05 \x01(\t\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12\x32\n\x06labels\x18\x07 \x03(\x0b\x32\".slateboard.v1.Content.LabelsEntry\x12\x17\n\nconfidence\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\nimportance\x18\t \x01(\x01H\x01\x88\x01\x01\x12.\n\nvalid_from\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08valid_to\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03ttl\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x05trust\x18\r \x01(\x0e\x32\x14.slateboard.v1.Trust\x12-\n\nprovenance\x18\x0e \x01(\x0b\x32\x19.slateboard.v1.Provenance\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_confidenceB\r\n\x0b_importance\"\x9a\x02\n\x05\x45ntry\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x04 \x01(\t\x12\x17\n\x0f\x63reate_revision\x18\x05 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x06 \x01(\x03\x12/\n\x0b\x63ommit_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\ttombstone\x18\x08 \x01(\x0e\x32\x18.slateboard.v1.Tombstone\x12\x11\n\tcompacted\x18\t \x01(\x08\x12\x0c\n\x04size\x18\n \x01(\x03\x12\'\n\x07\x63ontent\x18\x0b \x01(\x0b\x32\x16.slateboard.v1.Content*\x90\x01\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x15\n\x11TRUST_QUARANTINED\x10\x01\x12\x12\n\x0eTRUST_EXTERNAL\x10\x02\x12\x0f\n\x0bTRUST_AGENT\x10\x03\x12\x0e\n\nTRUST_USER\x10\x04\x12\x12\n\x0eTRUST_VERIFIED\x10\x05\x12\x10\n\x0cTRUST_SYSTEM\x10\x06*~\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_WORKING\x10\x01\x12\x11\n\rKIND_EPISODIC\x10\x02\x12\x11\n\rKIND_SEMANTIC\x10\x03\x12\x13\n\x0fKIND_PREFERENCE\x10\x04\x12\x13\n\x0fKIND_PROCEDURAL\x10\x05*I\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\r\n\tVIEW_KEYS\x10\x01\x12\r\n\tVIEW_META\x10\x02\x12\r\n\tVIEW_FULL\x10\x03*\xa7\x01\n\x0f\x43onsistencyMode\x12 \n\x1c\x43ONSISTENCY_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43ONSISTENCY_MODE_LATEST\x10\x01\x12\x1d\n\x19\x43ONSISTENCY_MODE_AT_LEAST\x10\x02\x12\x1a\n\x16\x43ONSISTENCY_MODE_EXACT\x10\x03\x12\x1a\n\x16\x43ONSISTENCY_MODE_STALE\x10\x04*j\n\tTombstone\x12\x19\n\x15TOMBSTONE_UNSPECIFIED\x10\x00\x12\x15\n\x11TOMBSTONE_DELETED\x10\x01\x12\x15\n\x11TOMBSTONE_EXPIRED\x10\x02\x12\x14\n\x10TOMBSTONE_PURGED\x10\x03\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,34 +36,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.slateboard.v1P\001Z3slateboard.dev/client/go/slateboard/v1;slateboardv1'
   _globals['_CONTENT_LABELSENTRY']._loaded_options = None
   _globals['_CONTENT_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_TRUST']._serialized_start=1533
-  _globals['_TRUST']._serialized_end=1677
-  _globals['_KIND']._serialized_start=1679
-  _globals['_KIND']._serialized_end=1805
-  _globals['_VIEW']._serialized_start=1807
-  _globals['_VIEW']._serialized_end=1880
-  _globals['_CONSISTENCYMODE']._serialized_start=1883
-  _globals['_CONSISTENCYMODE']._serialized_end=2050
-  _globals['_TOMBSTONE']._serialized_start=2052
-  _globals['_TOMBSTONE']._serialized_end=2158
-  _globals['_CONSISTENCY']._serialized_start=77
-  _globals['_CONSISTENCY']._serialized_end=154
-  _globals['_RESPONSEHEADER']._serialized_start=156
-  _globals['_RESPONSEHEADER']._serialized_end=256
-  _globals['_KEYREF']._serialized_start=258
-  _globals['_KEYREF']._serialized_end=295
-  _globals['_PREFIXREF']._serialized_start=297
-  _globals['_PREFIXREF']._serialized_end=340
-  _globals['_SOURCE']._serialized_start=342
-  _globals['_SOURCE']._serialized_end=436
-  _globals['_DERIVATION']._serialized_start=438
-  _globals['_DERIVATION']._serialized_end=490
-  _globals['_PROVENANCE']._serialized_start=493
-  _globals['_PROVENANCE']._serialized_end=703
-  _globals['_CONTENT']._serialized_start=706
-  _globals['_CONTENT']._serialized_end=1245
-  _globals['_CONTENT_LABELSENTRY']._serialized_start=1170
-  _globals['_CONTENT_LABELSENTRY']._serialized_end=1215
-  _globals['_ENTRY']._serialized_start=1248
-  _globals['_ENTRY']._serialized_end=1530
+  _globals['_TRUST']._serialized_start=1605
+  _globals['_TRUST']._serialized_end=1749
+  _globals['_KIND']._serialized_start=1751
+  _globals['_KIND']._serialized_end=1877
+  _globals['_VIEW']._serialized_start=1879
+  _globals['_VIEW']._serialized_end=1952
+  _globals['_CONSISTENCYMODE']._serialized_start=1955
+  _globals['_CONSISTENCYMODE']._serialized_end=2122
+  _globals['_TOMBSTONE']._serialized_start=2124
+  _globals['_TOMBSTONE']._serialized_end=2230
+  _globals['_CONSISTENCY']._serialized_start=109
+  _globals['_CONSISTENCY']._serialized_end=186
+  _globals['_RESPONSEHEADER']._serialized_start=188
+  _globals['_RESPONSEHEADER']._serialized_end=288
+  _globals['_KEYREF']._serialized_start=290
+  _globals['_KEYREF']._serialized_end=327
+  _globals['_PREFIXREF']._serialized_start=329
+  _globals['_PREFIXREF']._serialized_end=372
+  _globals['_SOURCE']._serialized_start=374
+  _globals['_SOURCE']._serialized_end=468
+  _globals['_DERIVATION']._serialized_start=470
+  _globals['_DERIVATION']._serialized_end=522
+  _globals['_PROVENANCE']._serialized_start=525
+  _globals['_PROVENANCE']._serialized_end=735
+  _globals['_CONTENT']._serialized_start=738
+  _globals['_CONTENT']._serialized_end=1317
+  _globals['_CONTENT_LABELSENTRY']._serialized_start=1242
+  _globals['_CONTENT_LABELSENTRY']._serialized_end=1287
+  _globals['_ENTRY']._serialized_start=1320
+  _globals['_ENTRY']._serialized_end=1602
 # @@protoc_insertion_point(module_scope)

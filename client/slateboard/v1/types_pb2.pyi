@@ -12,6 +12,7 @@ Times are UTC. Revisions are per board, versions per key; both start at 1 and ne
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -465,6 +466,7 @@ class Content(_message.Message):
     VALID_FROM_FIELD_NUMBER: _builtins.int
     VALID_TO_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
@@ -504,6 +506,10 @@ class Content(_message.Message):
         """OPTIONAL. From this moment on the entry is absent. Must be in the future. Default: the region's TTL, else never."""
 
     @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """OPTIONAL. Instead of expire_time: expire this long after the commit, by the server's clock. At least 1 s."""
+
+    @_builtins.property
     def provenance(self) -> Global___Provenance:
         """OPTIONAL. Fields marked OUTPUT there are ignored."""
 
@@ -522,12 +528,13 @@ class Content(_message.Message):
         valid_from: _timestamp_pb2.Timestamp | None = ...,
         valid_to: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
         trust: Global___Trust.ValueType = ...,
         provenance: Global___Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "confidence", b"confidence", "expire_time", b"expire_time", "importance", b"importance", "provenance", b"provenance", "valid_from", b"valid_from", "valid_to", b"valid_to"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "confidence", b"confidence", "expire_time", b"expire_time", "importance", b"importance", "provenance", b"provenance", "ttl", b"ttl", "valid_from", b"valid_from", "valid_to", b"valid_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "attribute", b"attribute", "confidence", b"confidence", "content_type", b"content_type", "expire_time", b"expire_time", "importance", b"importance", "kind", b"kind", "labels", b"labels", "provenance", b"provenance", "subject", b"subject", "topics", b"topics", "trust", b"trust", "valid_from", b"valid_from", "valid_to", b"valid_to", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "attribute", b"attribute", "confidence", b"confidence", "content_type", b"content_type", "expire_time", b"expire_time", "importance", b"importance", "kind", b"kind", "labels", b"labels", "provenance", b"provenance", "subject", b"subject", "topics", b"topics", "trust", b"trust", "ttl", b"ttl", "valid_from", b"valid_from", "valid_to", b"valid_to", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015

@@ -249,7 +249,7 @@ def test_a_transaction_checks_what_it_read_and_records_it(server: FakeServer) ->
         assert tx.result is not None
         assert [result.version for result in tx.result.results] == [2, 1, 1]
     request = server.boards["b"].requests[0]
-    assert [guard.WhichOneof("guard") for guard in request.guards] == ["prefix"]
+    assert [guard.WhichOneof("kind") for guard in request.guards] == ["prefix"]
     assert request.ops[0].put.precondition.version_equals == 1
     assert request.ops[1].put.precondition.must_not_exist
     keys = [source.key for source in request.ops[2].append.content.provenance.derivations[0].sources]
