@@ -371,6 +371,10 @@ class SessionStore(Protocol):
 class PrincipalStore(Protocol):
     """Principals and tokens of the server."""
 
+    async def server_secret(self) -> bytes:
+        """Return 32 random bytes that belong to the database for good; never leaves the server."""
+        ...
+
     async def create_principal(self, principal: Principal, token: TokenRecord) -> None:
         """Keep a principal and its first token. PRINCIPAL_EXISTS also for ids that were disabled: never reused."""
         ...

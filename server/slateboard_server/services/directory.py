@@ -277,9 +277,9 @@ class BoardDirectory:
         for verdict in verdicts:
             if isinstance(verdict, Replayed):
                 counters.replays += 1
-            elif isinstance(verdict, Refused) and verdict.error.conflict is not None:
+            elif isinstance(verdict, Refused) and verdict.to_keep is not None:
                 counters.conflicts += 1
-                for violation in verdict.error.conflict.violations[:8]:
+                for violation in verdict.to_keep.violations[:8]:
                     counters.fought(violation.region, Key(violation.key), now)
 
     def _suspect(self, handle: BoardHandle) -> None:

@@ -1,0 +1,357 @@
+"""PostgreSQL: pooled connections in threads, pipelines, READ COMMITTED writes under the board's row lock.
+
+A batch is two round trips: the row lock with everything the judge needs, then what it decided with the COMMIT. Reads are
+one REPEATABLE READ snapshot. NOTIFY only wakes others up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import psycopg
+import structlog
+from psycopg import errors as pg_errors
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from slateboard_server.domain.errors import Reason, SlateboardError
+from slateboard_server.domain.values import BoardId
+from slateboard_server.storage import schema
+from slateboard_server.storage.batch import Query, Rows
+from slateboard_server.storage.engine import OutcomeLost, StatementFailed, WriteTx, no_failpoint
+from slateboard_server.storage.reading import Tx
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+CHANNEL = "slateboard_boards"
+_WRITERS = 4
+_READERS = 4
+_PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
+_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c default_transaction_isolation='read committed'"
+
+
+class PostgresDialect:
+    """PostgreSQL's words."""
+
+    name = "postgresql"
+    join = "JOIN"
+    for_update = " FOR UPDATE"
+
+    def pairs(self, name: str) -> str:
+        return f"(SELECT e ->> 0 AS region, e ->> 1 AS key FROM jsonb_array_elements(:{name}::jsonb) AS e)"
+
+    def triples(self, name: str) -> str:
+        return (
+            "(SELECT e ->> 0 AS region, e ->> 1 AS key, (e ->> 2)::bigint AS version"
+            f" FROM jsonb_array_elements(:{name}::jsonb) AS e)"
+        )
+
+    def words(self, name: str) -> str:
+        return f"(SELECT e AS word FROM jsonb_array_elements_text(:{name}::jsonb) AS e)"
+
+    def numbers(self, name: str) -> str:
+        return f"(SELECT e::bigint AS number FROM jsonb_array_elements_text(:{name}::jsonb) AS e)"
+
+    def insert(self, table: str) -> str:
+        return _insert(table)
+
+    def upsert(self, table: str) -> str:
+        return _upsert(table)
+
+
+@lru_cache
+def _insert(table: str) -> str:
+    names = [column.name for column in schema.metadata.tables[table].columns]
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
+
+
+@lru_cache
+def _upsert(table: str) -> str:
+    key = [column.name for column in schema.metadata.tables[table].primary_key]
+    rest = [column.name for column in schema.metadata.tables[table].columns if column.name not in key]
+    action = f"UPDATE SET {', '.join(f'{name} = EXCLUDED.{name}' for name in rest)}" if rest else "NOTHING"
+    return f"{_insert(table)} ON CONFLICT ({', '.join(key)}) DO {action}"
+
+
+@lru_cache(maxsize=1024)
+def _native(sql: str) -> bytes:
+    """Write `:name` as the driver wants it."""
+    return _PARAMETER.sub(r"%(\1)s", sql).encode()
+
+
+class PostgresTx:
+    """An open transaction on a connection."""
+
+    def __init__(self, connection: Connection, dialect: PostgresDialect) -> None:
+        self._connection = connection
+        self.dialect = dialect
+
+    def rows(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(_native(sql), params).fetchall()
+
+    def run(self, sql: str, **params: Any) -> int:
+        return self._connection.execute(_native(sql), params).rowcount
+
+    def insert(self, table: str, **row: Any) -> None:
+        self._connection.execute(_native(self.dialect.insert(table)), row)
+
+    def upsert(self, table: str, **row: Any) -> None:
+        self._connection.execute(_native(self.dialect.upsert(table)), row)
+
+    def delete_some(self, table: str, board_id: int, limit: int) -> int:
+        return self.run(
+            f"DELETE FROM {table} WHERE ctid IN"
+            f" (SELECT ctid FROM {table} WHERE board_id = :board_id LIMIT :limit)",
+            board_id=board_id,
+            limit=limit,
+        )
+
+    def gather(self, queries: Mapping[str, Query]) -> dict[str, Rows]:
+        with self._connection.pipeline():
+            cursors = {
+                name: self._connection.execute(_native(sql), params)
+                for name, (sql, params) in queries.items()
+            }
+        return {name: cursor.fetchall() for name, cursor in cursors.items()}
+
+    def execute_all(self, statements: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> None:
+        cursor = self._connection.cursor()
+        for sql, rows in statements:
+            if len(rows) == 1:
+                cursor.execute(_native(sql), rows[0])
+            else:
+                cursor.executemany(_native(sql), rows)
+
+    def wake(self, board_id: BoardId) -> None:
+        self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, str(board_id)))
+
+
+class PostgresEngine:
+    """A PostgreSQL database, shared by any number of servers."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        failpoint: Callable[[str], None] | None = None,
+        unsafe_for_tests: bool = False,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        """Use the database at `url`. `unsafe_for_tests` accepts a server that does not fsync."""
+        self._url = url
+        self._failpoint = failpoint or no_failpoint
+        self._unsafe = unsafe_for_tests
+        self._connect_timeout = connect_timeout
+        self.dialect = PostgresDialect()
+        self._version = ""
+        self._threads = ThreadPoolExecutor(_WRITERS + _READERS + 1, "slate-pg")
+        self._writers: ConnectionPool[Connection] = self._pool(_WRITERS, self._configure_writer)
+        self._readers: ConnectionPool[Connection] = self._pool(_READERS, self._configure_reader)
+        self._closing = threading.Event()
+        self._on_wake: Callable[[BoardId], None] | None = None
+        self._listener: Connection | None = None
+
+    def _pool(self, size: int, configure: Callable[[Connection], None]) -> ConnectionPool[Connection]:
+        return ConnectionPool(
+            self._url,
+            kwargs={
+                "options": _OPTIONS,
+                "connect_timeout": max(2, round(self._connect_timeout)),
+                "keepalives": 1,
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "prepare_threshold": 2,
+                "application_name": "slateboard",
+            },
+            min_size=1,
+            max_size=size,
+            configure=configure,
+            timeout=self._connect_timeout,
+            reconnect_timeout=1.0,
+            open=False,
+        )
+
+    @staticmethod
+    def _configure_writer(connection: Connection) -> None:
+        if connection.info.server_version >= 170_000:
+            connection.execute("SET transaction_timeout = '30s'")
+            connection.commit()
+
+    @staticmethod
+    def _configure_reader(connection: Connection) -> None:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        connection.execute("SET statement_timeout = '30s'")
+        connection.commit()
+
+    async def start(self) -> None:
+        """Connect, refuse a server that would lose what it acknowledged."""
+        await self._in_thread(self._start)
+
+    def _start(self) -> None:
+        self._writers.open()
+        self._readers.open()
+        try:
+            with self._writers.connection() as connection:
+                settings: dict[str, str] = dict(
+                    connection.execute(
+                        "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit',"
+                        " 'full_page_writes', 'server_version')"
+                    ).fetchall()
+                )
+        except (psycopg.Error, PoolTimeout) as error:
+            log.warning("postgresql cannot be reached", error=type(error).__name__)
+            raise _down("PostgreSQL cannot be reached at the configured address") from error
+        self._version = str(settings["server_version"]).split()[0]
+        unsafe = [
+            name for name in ("fsync", "synchronous_commit", "full_page_writes") if settings[name] == "off"
+        ]
+        if unsafe and not self._unsafe:
+            raise SlateboardError(
+                Reason.STORAGE_DOWN,
+                f"PostgreSQL runs with {', '.join(name + '=off' for name in unsafe)}: it would lose commits that were"
+                " acknowledged; turn it on",
+            )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closing.set()
+        listener = self._listener
+        if listener is not None:
+            with contextlib.suppress(psycopg.Error):
+                listener.cancel_safe(timeout=1)
+        await self._in_thread(self._close)
+        self._threads.shutdown(wait=False)
+
+    def _close(self) -> None:
+        self._writers.close(timeout=5)
+        self._readers.close(timeout=5)
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"postgresql {self._version}"
+
+    def warnings(self) -> list[str]:
+        """Nothing beyond what `start` refuses."""
+        return []
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run reads in one REPEATABLE READ snapshot."""
+        return await self._in_thread(lambda: self._read(work))
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        for attempt in (1, 2):
+            try:
+                with self._readers.connection() as connection:
+                    return work(PostgresTx(connection, self.dialect))
+            except (psycopg.Error, PoolTimeout) as error:
+                if attempt == 1 and _lost(error):
+                    continue  # the pool handed out a connection that had died meanwhile
+                raise translate(error) from error
+        raise AssertionError("unreachable")
+
+    async def write(self, work: Callable[[WriteTx], T], timeout: float) -> T:
+        """Run a write transaction; durable on return."""
+        return await self._in_thread(lambda: self._write(work, timeout))
+
+    def _write(self, work: Callable[[WriteTx], T], timeout: float) -> T:
+        committing = False
+        limit = max(100, round(timeout * 1_000))
+        for attempt in (1, 2):
+            try:
+                with self._writers.connection() as connection:
+                    connection.execute(
+                        "SELECT set_config('lock_timeout', %(ms)s, true), set_config('statement_timeout', %(ms)s, true)",
+                        {"ms": str(limit)},
+                    )
+                    with connection.pipeline():
+                        result = work(PostgresTx(connection, self.dialect))
+                        self._failpoint("before commit")
+                        committing = True
+                        connection.commit()
+                    self._failpoint("after commit")
+                    return result
+            except (psycopg.Error, PoolTimeout) as error:
+                if committing and _lost(error):
+                    raise OutcomeLost from error
+                if attempt == 1 and not committing and _lost(error):
+                    continue  # nothing was sent for good: the server rolls back what a dead connection began
+                raise translate(error) from error
+        raise AssertionError("unreachable")
+
+    # Wake-ups
+
+    def listen(self, on_wake: Callable[[BoardId], None]) -> None:
+        """Have `on_wake` called from a thread for each notification; reconnects by itself, notifications are hints."""
+        self._on_wake = on_wake
+        threading.Thread(target=self._listen, name="slate-listen", daemon=True).start()
+
+    def _listen(self) -> None:
+        delay = 0.1
+        while not self._closing.is_set():
+            try:
+                with psycopg.connect(
+                    self._url, autocommit=True, connect_timeout=5, application_name="slateboard listen"
+                ) as connection:
+                    self._listener = connection
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    delay = 0.1
+                    while not self._closing.is_set():
+                        for notification in connection.notifies(timeout=1.0):
+                            if self._on_wake is not None and notification.payload.isdecimal():
+                                self._on_wake(BoardId(int(notification.payload)))
+            except psycopg.Error as error:
+                log.info("listen connection lost", error=type(error).__name__)
+            finally:
+                self._listener = None
+            self._closing.wait(delay)
+            delay = min(2 * delay, 2.0)
+
+
+def _lost(error: Exception) -> bool:
+    """Tell whether the connection is gone, so that what was under way may or may not have happened."""
+    if isinstance(error, PoolTimeout):
+        return False
+    state = getattr(error, "sqlstate", None)
+    if state is None:
+        return isinstance(error, psycopg.OperationalError)
+    return state.startswith(("08", "57P")) or isinstance(error, pg_errors.IdleInTransactionSessionTimeout)
+
+
+def _down(what: str) -> SlateboardError:
+    return SlateboardError(
+        Reason.STORAGE_DOWN,
+        f"{what}; what was acknowledged is safe: retry with the same request_id",
+    )
+
+
+def translate(error: Exception) -> Exception:
+    """Tell PostgreSQL's errors apart by what to do about them; its own words go to the log only."""
+    state = getattr(error, "sqlstate", None) or ""
+    log.warning("postgresql error", sqlstate=state, kind=type(error).__name__)
+    if isinstance(error, PoolTimeout) or _lost(error):
+        return _down("PostgreSQL cannot be reached")
+    if state in {"55P03", "57014", "40P01", "40001", "25P04"}:
+        return _down("the database took too long or another transaction was in the way")
+    if state.startswith(("53", "58")):
+        return _down("PostgreSQL is out of disk, memory or connections, or its disk failed")
+    if state == "25006":
+        return _down("PostgreSQL is read-only (a standby?)")
+    if state.startswith("XX"):
+        return SlateboardError(
+            Reason.STORAGE_CORRUPT,
+            "PostgreSQL reports corrupt data; stop the server and restore from a backup",
+        )
+    return StatementFailed()
