@@ -114,19 +114,19 @@ func derivedFrom(content *v1.Content, source *v1.Entry) *v1.Content {
 
 // PutOp is an op that writes a key.
 func PutOp(key string, content *v1.Content, when *v1.Precondition) *v1.Op {
-	return &v1.Op{Op: &v1.Op_Put{
+	return &v1.Op{Kind: &v1.Op_Put{
 		Put: &v1.PutOp{Key: &v1.KeyRef{Key: key}, Content: content, Precondition: when},
 	}}
 }
 
 // DeleteOp is an op that deletes a key.
 func DeleteOp(key string, when *v1.Precondition) *v1.Op {
-	return &v1.Op{Op: &v1.Op_Delete{Delete: &v1.DeleteOp{Key: &v1.KeyRef{Key: key}, Precondition: when}}}
+	return &v1.Op{Kind: &v1.Op_Delete{Delete: &v1.DeleteOp{Key: &v1.KeyRef{Key: key}, Precondition: when}}}
 }
 
 // AppendOp is an op that adds a value under a key that the server names, below `prefix`, which ends with '/'.
 func AppendOp(prefix string, content *v1.Content) *v1.Op {
-	return &v1.Op{Op: &v1.Op_Append{
+	return &v1.Op{Kind: &v1.Op_Append{
 		Append: &v1.AppendOp{Prefix: &v1.PrefixRef{Prefix: prefix}, Content: content},
 	}}
 }

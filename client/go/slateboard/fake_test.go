@@ -107,7 +107,7 @@ func retryAfter(d time.Duration) protoadapt.MessageV1 {
 }
 
 func batch(revision int64, complete bool, keys ...string) *v1.WatchResponse {
-	b := &v1.WatchBatch{Revision: revision, Complete: complete}
+	b := &v1.WatchBatch{Revision: revision, Continues: !complete}
 	for _, key := range keys {
 		b.Entries = append(b.Entries, &v1.Entry{Key: key})
 	}

@@ -185,7 +185,7 @@ func (w *watch) take(message *v1.WatchResponse) error {
 		return fmt.Errorf("slateboard: revision %d began before %d was complete", part.GetRevision(), w.partial.Revision)
 	}
 	w.partial.Entries = append(w.partial.Entries, part.GetEntries()...)
-	if !part.GetComplete() {
+	if part.GetContinues() {
 		return nil
 	}
 	batch := w.partial

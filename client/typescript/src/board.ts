@@ -102,17 +102,17 @@ export function version(at: bigint): Precondition {
 
 /** An op that writes a key. */
 export function putOp(key: string, content: Content, precondition: Precondition): Op {
-  return Op.create({ op: { $case: "put", value: { key: { key }, content, precondition } } });
+  return Op.create({ kind: { $case: "put", value: { key: { key }, content, precondition } } });
 }
 
 /** An op that deletes a key. */
 export function deleteOp(key: string, precondition: Precondition): Op {
-  return Op.create({ op: { $case: "delete", value: { key: { key }, precondition } } });
+  return Op.create({ kind: { $case: "delete", value: { key: { key }, precondition } } });
 }
 
 /** An op that adds a value under a key that the server names, below `prefix`, which ends with '/'. */
 export function appendOp(prefix: string, content: Content): Op {
-  return Op.create({ op: { $case: "append", value: { prefix: { prefix }, content } } });
+  return Op.create({ kind: { $case: "append", value: { prefix: { prefix }, content } } });
 }
 
 /** Names a subtree of the shared region. */

@@ -127,14 +127,14 @@ class Place {
       this.moveTo(this.#partial && this.#partial.revision <= reached ? this.#partial.revision - 1n : reached);
       return undefined;
     }
-    const { complete, entries, ...part } = event.value;
+    const { continues, entries, ...part } = event.value;
     if (part.revision <= this.request.afterRevision!) return undefined; // seen already
     this.#partial ??= { ...part, incarnation: this.request.incarnation, entries: [] };
     if (this.#partial.revision !== part.revision) {
       throw new Error(`revision ${part.revision} began before ${this.#partial.revision} was complete`);
     }
     this.#partial.entries.push(...entries);
-    if (!complete) return undefined;
+    if (continues) return undefined;
     const batch = this.#partial;
     this.#partial = undefined;
     return batch;

@@ -100,7 +100,7 @@ test("update reads again after a conflict", async (t) => {
   });
   assert.deepEqual(seen, [3n, 4n]);
   assert.notEqual(fake.commits[0]!.requestId, fake.commits[1]!.requestId);
-  const op = fake.commits[1]!.ops[0]!.op;
+  const op = fake.commits[1]!.ops[0]!.kind;
   assert(op?.$case === "put");
   assert.deepEqual(op.value.precondition, version(4n));
   const [source] = op.value.content!.provenance!.derivations[0]!.sources;

@@ -112,7 +112,7 @@ export function refusal(
 const header = (revision: bigint) => ({ revision, oldestRevision: 1n, incarnation: "life-1", replicaId: "r" });
 
 export function batch(revision: bigint, complete: boolean, ...keys: string[]): v1.WatchResponse {
-  const value = v1.WatchBatch.create({ revision, complete, entries: keys.map((key) => ({ key })) });
+  const value = v1.WatchBatch.create({ revision, continues: !complete, entries: keys.map((key) => ({ key })) });
   return { header: header(revision), event: { $case: "batch", value } };
 }
 

@@ -405,7 +405,9 @@ type CreatePrincipalRequest struct {
 	// OPTIONAL.
 	DisplayName string `protobuf:"bytes,6,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
 	// OPTIONAL. Lifetime of the first token; default: no end.
-	TokenTtl      *durationpb.Duration `protobuf:"bytes,7,opt,name=token_ttl,json=tokenTtl,proto3" json:"token_ttl,omitempty"`
+	TokenTtl *durationpb.Duration `protobuf:"bytes,7,opt,name=token_ttl,json=tokenTtl,proto3" json:"token_ttl,omitempty"`
+	// REQUIRED. A UUID; a retry with the same one and the same content answers the same principal and token.
+	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +489,13 @@ func (x *CreatePrincipalRequest) GetTokenTtl() *durationpb.Duration {
 		return x.TokenTtl
 	}
 	return nil
+}
+
+func (x *CreatePrincipalRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type CreatePrincipalResponse struct {
@@ -970,7 +979,9 @@ type RotateTokenRequest struct {
 	// OPTIONAL. How long the old tokens still work; 0 to 7 days; default 0.
 	Overlap *durationpb.Duration `protobuf:"bytes,2,opt,name=overlap,proto3" json:"overlap,omitempty"`
 	// OPTIONAL. Lifetime of the new token; default: no end.
-	TokenTtl      *durationpb.Duration `protobuf:"bytes,3,opt,name=token_ttl,json=tokenTtl,proto3" json:"token_ttl,omitempty"`
+	TokenTtl *durationpb.Duration `protobuf:"bytes,3,opt,name=token_ttl,json=tokenTtl,proto3" json:"token_ttl,omitempty"`
+	// REQUIRED. A UUID; a retry with the same one answers the same token.
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1024,6 +1035,13 @@ func (x *RotateTokenRequest) GetTokenTtl() *durationpb.Duration {
 		return x.TokenTtl
 	}
 	return nil
+}
+
+func (x *RotateTokenRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type RotateTokenResponse struct {
@@ -1300,7 +1318,7 @@ const file_slateboard_v1_admin_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vexpire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x18\n" +
-	"\arevoked\x18\x04 \x01(\bR\arevoked\"\xad\x02\n" +
+	"\arevoked\x18\x04 \x01(\bR\arevoked\"\xcc\x02\n" +
 	"\x16CreatePrincipalRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12'\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x13.slateboard.v1.RoleR\x04role\x12\x16\n" +
@@ -1308,7 +1326,9 @@ const file_slateboard_v1_admin_service_proto_rawDesc = "" +
 	"\x06rights\x18\x04 \x03(\v2\x14.slateboard.v1.RightR\x06rights\x129\n" +
 	"\rtrust_ceiling\x18\x05 \x01(\x0e2\x14.slateboard.v1.TrustR\ftrustCeiling\x12!\n" +
 	"\fdisplay_name\x18\x06 \x01(\tR\vdisplayName\x126\n" +
-	"\ttoken_ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\btokenTtl\"\x9e\x01\n" +
+	"\ttoken_ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\btokenTtl\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\b \x01(\tR\trequestId\"\x9e\x01\n" +
 	"\x17CreatePrincipalResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x126\n" +
 	"\tprincipal\x18\x02 \x01(\v2\x18.slateboard.v1.PrincipalR\tprincipal\x12\x14\n" +
@@ -1338,11 +1358,13 @@ const file_slateboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"principals\x18\x02 \x03(\v2\x18.slateboard.v1.PrincipalR\n" +
 	"principals\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\x91\x01\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xb0\x01\n" +
 	"\x12RotateTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\aoverlap\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\x126\n" +
-	"\ttoken_ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\btokenTtl\"}\n" +
+	"\ttoken_ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\btokenTtl\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"}\n" +
 	"\x13RotateTokenResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x12\x19\n" +
 	"\btoken_id\x18\x02 \x01(\tR\atokenId\x12\x14\n" +

@@ -349,12 +349,12 @@ func (x *AppendOp) GetContent() *Content {
 // One change.
 type Op struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Op:
+	// Types that are valid to be assigned to Kind:
 	//
 	//	*Op_Put
 	//	*Op_Delete
 	//	*Op_Append
-	Op            isOp_Op `protobuf_oneof:"op"`
+	Kind          isOp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,16 +389,16 @@ func (*Op) Descriptor() ([]byte, []int) {
 	return file_slateboard_v1_commit_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Op) GetOp() isOp_Op {
+func (x *Op) GetKind() isOp_Kind {
 	if x != nil {
-		return x.Op
+		return x.Kind
 	}
 	return nil
 }
 
 func (x *Op) GetPut() *PutOp {
 	if x != nil {
-		if x, ok := x.Op.(*Op_Put); ok {
+		if x, ok := x.Kind.(*Op_Put); ok {
 			return x.Put
 		}
 	}
@@ -407,7 +407,7 @@ func (x *Op) GetPut() *PutOp {
 
 func (x *Op) GetDelete() *DeleteOp {
 	if x != nil {
-		if x, ok := x.Op.(*Op_Delete); ok {
+		if x, ok := x.Kind.(*Op_Delete); ok {
 			return x.Delete
 		}
 	}
@@ -416,15 +416,15 @@ func (x *Op) GetDelete() *DeleteOp {
 
 func (x *Op) GetAppend() *AppendOp {
 	if x != nil {
-		if x, ok := x.Op.(*Op_Append); ok {
+		if x, ok := x.Kind.(*Op_Append); ok {
 			return x.Append
 		}
 	}
 	return nil
 }
 
-type isOp_Op interface {
-	isOp_Op()
+type isOp_Kind interface {
+	isOp_Kind()
 }
 
 type Op_Put struct {
@@ -439,20 +439,20 @@ type Op_Append struct {
 	Append *AppendOp `protobuf:"bytes,3,opt,name=append,proto3,oneof"`
 }
 
-func (*Op_Put) isOp_Op() {}
+func (*Op_Put) isOp_Kind() {}
 
-func (*Op_Delete) isOp_Op() {}
+func (*Op_Delete) isOp_Kind() {}
 
-func (*Op_Append) isOp_Op() {}
+func (*Op_Append) isOp_Kind() {}
 
 // Asserts something that was only read.
 type Guard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Guard:
+	// Types that are valid to be assigned to Kind:
 	//
 	//	*Guard_Version
 	//	*Guard_Prefix
-	Guard         isGuard_Guard `protobuf_oneof:"guard"`
+	Kind          isGuard_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,16 +487,16 @@ func (*Guard) Descriptor() ([]byte, []int) {
 	return file_slateboard_v1_commit_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *Guard) GetGuard() isGuard_Guard {
+func (x *Guard) GetKind() isGuard_Kind {
 	if x != nil {
-		return x.Guard
+		return x.Kind
 	}
 	return nil
 }
 
 func (x *Guard) GetVersion() *VersionGuard {
 	if x != nil {
-		if x, ok := x.Guard.(*Guard_Version); ok {
+		if x, ok := x.Kind.(*Guard_Version); ok {
 			return x.Version
 		}
 	}
@@ -505,15 +505,15 @@ func (x *Guard) GetVersion() *VersionGuard {
 
 func (x *Guard) GetPrefix() *PrefixGuard {
 	if x != nil {
-		if x, ok := x.Guard.(*Guard_Prefix); ok {
+		if x, ok := x.Kind.(*Guard_Prefix); ok {
 			return x.Prefix
 		}
 	}
 	return nil
 }
 
-type isGuard_Guard interface {
-	isGuard_Guard()
+type isGuard_Kind interface {
+	isGuard_Kind()
 }
 
 type Guard_Version struct {
@@ -524,17 +524,17 @@ type Guard_Prefix struct {
 	Prefix *PrefixGuard `protobuf:"bytes,2,opt,name=prefix,proto3,oneof"`
 }
 
-func (*Guard_Version) isGuard_Guard() {}
+func (*Guard_Version) isGuard_Kind() {}
 
-func (*Guard_Prefix) isGuard_Guard() {}
+func (*Guard_Prefix) isGuard_Kind() {}
 
 // The key is still at this version.
 type VersionGuard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// REQUIRED.
 	Key *KeyRef `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// 0: the key is absent.
-	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// REQUIRED. 0: the key is absent.
+	Version       *int64 `protobuf:"varint,2,opt,name=version,proto3,oneof" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,8 +577,8 @@ func (x *VersionGuard) GetKey() *KeyRef {
 }
 
 func (x *VersionGuard) GetVersion() int64 {
-	if x != nil {
-		return x.Version
+	if x != nil && x.Version != nil {
+		return *x.Version
 	}
 	return 0
 }
@@ -708,9 +708,11 @@ type OpResult struct {
 	// False only for a delete of an absent key under any_state.
 	Changed bool `protobuf:"varint,6,opt,name=changed,proto3" json:"changed,omitempty"`
 	// When the value will expire, where the region's policy or the writer set it.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Revision of the first version since the key last came into being; 0 where nothing changed.
+	CreateRevision int64 `protobuf:"varint,8,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *OpResult) Reset() {
@@ -790,6 +792,13 @@ func (x *OpResult) GetExpireTime() *timestamppb.Timestamp {
 		return x.ExpireTime
 	}
 	return nil
+}
+
+func (x *OpResult) GetCreateRevision() int64 {
+	if x != nil {
+		return x.CreateRevision
+	}
+	return 0
 }
 
 // A limit is near; nothing was refused.
@@ -1199,25 +1208,27 @@ const file_slateboard_v1_commit_proto_rawDesc = "" +
 	"\x04note\x18\x03 \x01(\tR\x04note\"n\n" +
 	"\bAppendOp\x120\n" +
 	"\x06prefix\x18\x01 \x01(\v2\x18.slateboard.v1.PrefixRefR\x06prefix\x120\n" +
-	"\acontent\x18\x02 \x01(\v2\x16.slateboard.v1.ContentR\acontent\"\x9a\x01\n" +
+	"\acontent\x18\x02 \x01(\v2\x16.slateboard.v1.ContentR\acontent\"\x9c\x01\n" +
 	"\x02Op\x12(\n" +
 	"\x03put\x18\x01 \x01(\v2\x14.slateboard.v1.PutOpH\x00R\x03put\x121\n" +
 	"\x06delete\x18\x02 \x01(\v2\x17.slateboard.v1.DeleteOpH\x00R\x06delete\x121\n" +
-	"\x06append\x18\x03 \x01(\v2\x17.slateboard.v1.AppendOpH\x00R\x06appendB\x04\n" +
-	"\x02op\"\x7f\n" +
+	"\x06append\x18\x03 \x01(\v2\x17.slateboard.v1.AppendOpH\x00R\x06appendB\x06\n" +
+	"\x04kind\"~\n" +
 	"\x05Guard\x127\n" +
 	"\aversion\x18\x01 \x01(\v2\x1b.slateboard.v1.VersionGuardH\x00R\aversion\x124\n" +
-	"\x06prefix\x18\x02 \x01(\v2\x1a.slateboard.v1.PrefixGuardH\x00R\x06prefixB\a\n" +
-	"\x05guard\"Q\n" +
+	"\x06prefix\x18\x02 \x01(\v2\x1a.slateboard.v1.PrefixGuardH\x00R\x06prefixB\x06\n" +
+	"\x04kind\"b\n" +
 	"\fVersionGuard\x12'\n" +
-	"\x03key\x18\x01 \x01(\v2\x15.slateboard.v1.KeyRefR\x03key\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"y\n" +
+	"\x03key\x18\x01 \x01(\v2\x15.slateboard.v1.KeyRefR\x03key\x12\x1d\n" +
+	"\aversion\x18\x02 \x01(\x03H\x00R\aversion\x88\x01\x01B\n" +
+	"\n" +
+	"\b_version\"y\n" +
 	"\vPrefixGuard\x120\n" +
 	"\x06prefix\x18\x01 \x01(\v2\x18.slateboard.v1.PrefixRefR\x06prefix\x128\n" +
 	"\x18unchanged_since_revision\x18\x02 \x01(\x03R\x16unchangedSinceRevision\"E\n" +
 	"\x05Claim\x12\x17\n" +
 	"\alock_id\x18\x01 \x01(\tR\x06lockId\x12#\n" +
-	"\rfencing_token\x18\x02 \x01(\x03R\ffencingToken\"\xe5\x01\n" +
+	"\rfencing_token\x18\x02 \x01(\x03R\ffencingToken\"\x8e\x02\n" +
 	"\bOpResult\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x18\n" +
@@ -1226,7 +1237,8 @@ const file_slateboard_v1_commit_proto_rawDesc = "" +
 	"\x05trust\x18\x05 \x01(\x0e2\x14.slateboard.v1.TrustR\x05trust\x12\x18\n" +
 	"\achanged\x18\x06 \x01(\bR\achanged\x12;\n" +
 	"\vexpire_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"7\n" +
+	"expireTime\x12'\n" +
+	"\x0fcreate_revision\x18\b \x01(\x03R\x0ecreateRevision\"7\n" +
 	"\aWarning\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xc4\x02\n" +
@@ -1355,6 +1367,7 @@ func file_slateboard_v1_commit_proto_init() {
 		(*Guard_Version)(nil),
 		(*Guard_Prefix)(nil),
 	}
+	file_slateboard_v1_commit_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

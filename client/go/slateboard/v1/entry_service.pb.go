@@ -232,7 +232,7 @@ type GetResponse struct {
 	Header *ResponseHeader        `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Those found, in the order asked.
 	Entries []*Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Keys that are absent (or not to be seen).
+	// Keys that are absent (or not to be seen), with their region spelled out.
 	Absent []*KeyRef `protobuf:"bytes,3,rep,name=absent,proto3" json:"absent,omitempty"`
 	// Keys left out because the reply would pass 3.5 MiB; read them with EXACT at header.revision.
 	Unread        []*KeyRef `protobuf:"bytes,4,rep,name=unread,proto3" json:"unread,omitempty"`
@@ -846,8 +846,8 @@ type DiffResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *ResponseHeader        `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Without values. Absent where the version is an absence.
-	From *Entry `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	To   *Entry `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	FromEntry *Entry `protobuf:"bytes,2,opt,name=from_entry,json=fromEntry,proto3" json:"from_entry,omitempty"`
+	ToEntry   *Entry `protobuf:"bytes,3,opt,name=to_entry,json=toEntry,proto3" json:"to_entry,omitempty"`
 	// For two JSON values, at most 1,000.
 	Changes []*DiffChange `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"`
 	// For two text values: a unified diff of at most 256 KiB. Other content: empty, `equal` says whether bytes differ.
@@ -896,16 +896,16 @@ func (x *DiffResponse) GetHeader() *ResponseHeader {
 	return nil
 }
 
-func (x *DiffResponse) GetFrom() *Entry {
+func (x *DiffResponse) GetFromEntry() *Entry {
 	if x != nil {
-		return x.From
+		return x.FromEntry
 	}
 	return nil
 }
 
-func (x *DiffResponse) GetTo() *Entry {
+func (x *DiffResponse) GetToEntry() *Entry {
 	if x != nil {
-		return x.To
+		return x.ToEntry
 	}
 	return nil
 }
@@ -1435,8 +1435,8 @@ type WatchRequest struct {
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// OPTIONAL. At most 32; none: the whole shared region.
 	Prefixes []*PrefixRef `protobuf:"bytes,2,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
-	// OPTIONAL. Batches above this revision are sent. Unset: from the head at the time of the call. With `snapshot` it
-	// must be unset.
+	// OPTIONAL. Batches above this revision are sent. Unset: from the head at the time of the call, which a WatchProgress
+	// names at once as the first message. With `snapshot` it must be unset.
 	AfterRevision *int64 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
 	// OPTIONAL. First the present entries, as snapshot pages of one revision, then what follows that revision.
 	Snapshot bool `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
@@ -1671,8 +1671,9 @@ type WatchBatch struct {
 	SessionId  string                 `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Tombstones are entries whose `tombstone` is set.
 	Entries []*Entry `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"`
-	// False where a batch over 3 MiB goes on in the next message; resume from the last complete revision.
-	Complete      bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
+	// True where a batch over 3 MiB goes on in the next message; resume from the revision before it until the last part
+	// has come. The revision of progress and going-away messages never passes a batch that was sent in part.
+	Continues     bool `protobuf:"varint,6,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1742,9 +1743,9 @@ func (x *WatchBatch) GetEntries() []*Entry {
 	return nil
 }
 
-func (x *WatchBatch) GetComplete() bool {
+func (x *WatchBatch) GetContinues() bool {
 	if x != nil {
-		return x.Complete
+		return x.Continues
 	}
 	return false
 }
@@ -2305,11 +2306,12 @@ const file_slateboard_v1_entry_service_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.slateboard.v1.DiffKindR\x04kind\x12\x18\n" +
 	"\apointer\x18\x02 \x01(\tR\apointer\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x04 \x01(\tR\x05after\"\x98\x02\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\"\xae\x02\n" +
 	"\fDiffResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x12(\n" +
-	"\x04from\x18\x02 \x01(\v2\x14.slateboard.v1.EntryR\x04from\x12$\n" +
-	"\x02to\x18\x03 \x01(\v2\x14.slateboard.v1.EntryR\x02to\x123\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x123\n" +
+	"\n" +
+	"from_entry\x18\x02 \x01(\v2\x14.slateboard.v1.EntryR\tfromEntry\x12/\n" +
+	"\bto_entry\x18\x03 \x01(\v2\x14.slateboard.v1.EntryR\atoEntry\x123\n" +
 	"\achanges\x18\x04 \x03(\v2\x19.slateboard.v1.DiffChangeR\achanges\x12\x18\n" +
 	"\aunified\x18\x05 \x01(\tR\aunified\x12\x14\n" +
 	"\x05equal\x18\x06 \x01(\bR\x05equal\x12\x1c\n" +
@@ -2371,7 +2373,7 @@ const file_slateboard_v1_entry_service_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x01(\v2\x1c.slateboard.v1.WatchProgressH\x00R\bprogress\x12>\n" +
 	"\n" +
 	"going_away\x18\x05 \x01(\v2\x1d.slateboard.v1.WatchGoingAwayH\x00R\tgoingAwayB\a\n" +
-	"\x05event\"\xee\x01\n" +
+	"\x05event\"\xf0\x01\n" +
 	"\n" +
 	"WatchBatch\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
@@ -2380,8 +2382,8 @@ const file_slateboard_v1_entry_service_proto_rawDesc = "" +
 	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x04 \x01(\tR\tsessionId\x12.\n" +
-	"\aentries\x18\x05 \x03(\v2\x14.slateboard.v1.EntryR\aentries\x12\x1a\n" +
-	"\bcomplete\x18\x06 \x01(\bR\bcomplete\"S\n" +
+	"\aentries\x18\x05 \x03(\v2\x14.slateboard.v1.EntryR\aentries\x12\x1c\n" +
+	"\tcontinues\x18\x06 \x01(\bR\tcontinues\"S\n" +
 	"\rWatchSnapshot\x12.\n" +
 	"\aentries\x18\x01 \x03(\v2\x14.slateboard.v1.EntryR\aentries\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\bR\x04last\"\x0f\n" +
@@ -2533,8 +2535,8 @@ var file_slateboard_v1_entry_service_proto_depIdxs = []int32{
 	32, // 22: slateboard.v1.DiffRequest.min_trust:type_name -> slateboard.v1.Trust
 	1,  // 23: slateboard.v1.DiffChange.kind:type_name -> slateboard.v1.DiffKind
 	33, // 24: slateboard.v1.DiffResponse.header:type_name -> slateboard.v1.ResponseHeader
-	34, // 25: slateboard.v1.DiffResponse.from:type_name -> slateboard.v1.Entry
-	34, // 26: slateboard.v1.DiffResponse.to:type_name -> slateboard.v1.Entry
+	34, // 25: slateboard.v1.DiffResponse.from_entry:type_name -> slateboard.v1.Entry
+	34, // 26: slateboard.v1.DiffResponse.to_entry:type_name -> slateboard.v1.Entry
 	10, // 27: slateboard.v1.DiffResponse.changes:type_name -> slateboard.v1.DiffChange
 	36, // 28: slateboard.v1.CommitRequest.ops:type_name -> slateboard.v1.Op
 	37, // 29: slateboard.v1.CommitRequest.guards:type_name -> slateboard.v1.Guard

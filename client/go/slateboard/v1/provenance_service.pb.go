@@ -312,12 +312,14 @@ type ImpactRequest struct {
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// REQUIRED.
 	Key *KeyRef `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// OPTIONAL. Default: the current version. -1: every version of the key.
+	// OPTIONAL. Default: the current version.
 	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// OPTIONAL. 1 to 64, default 16.
 	MaxDepth int32 `protobuf:"varint,4,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
 	// OPTIONAL. 1 to 2,000, default 500.
-	MaxNodes      int32 `protobuf:"varint,5,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"`
+	MaxNodes int32 `protobuf:"varint,5,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"`
+	// OPTIONAL. Begin with every version of the key; then `version` must be 0.
+	AllVersions   bool `protobuf:"varint,6,opt,name=all_versions,json=allVersions,proto3" json:"all_versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -385,6 +387,13 @@ func (x *ImpactRequest) GetMaxNodes() int32 {
 		return x.MaxNodes
 	}
 	return 0
+}
+
+func (x *ImpactRequest) GetAllVersions() bool {
+	if x != nil {
+		return x.AllVersions
+	}
+	return false
 }
 
 type ImpactResponse struct {
@@ -481,13 +490,14 @@ const file_slateboard_v1_provenance_service_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.slateboard.v1.LineageNodeR\x05nodes\x120\n" +
 	"\x05edges\x18\x03 \x03(\v2\x1a.slateboard.v1.LineageEdgeR\x05edges\x12\x1c\n" +
-	"\ttruncated\x18\x04 \x01(\bR\ttruncated\"\xa2\x01\n" +
+	"\ttruncated\x18\x04 \x01(\bR\ttruncated\"\xc5\x01\n" +
 	"\rImpactRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12'\n" +
 	"\x03key\x18\x02 \x01(\v2\x15.slateboard.v1.KeyRefR\x03key\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x1b\n" +
 	"\tmax_depth\x18\x04 \x01(\x05R\bmaxDepth\x12\x1b\n" +
-	"\tmax_nodes\x18\x05 \x01(\x05R\bmaxNodes\"\xc9\x01\n" +
+	"\tmax_nodes\x18\x05 \x01(\x05R\bmaxNodes\x12!\n" +
+	"\fall_versions\x18\x06 \x01(\bR\vallVersions\"\xc9\x01\n" +
 	"\x0eImpactResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.slateboard.v1.LineageNodeR\x05nodes\x120\n" +

@@ -17,6 +17,7 @@ package slateboardv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -849,6 +850,8 @@ type Content struct {
 	ValidTo   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=valid_to,json=validTo,proto3" json:"valid_to,omitempty"`
 	// OPTIONAL. From this moment on the entry is absent. Must be in the future. Default: the region's TTL, else never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// OPTIONAL. Instead of expire_time: expire this long after the commit, by the server's clock. At least 1 s.
+	Ttl *durationpb.Duration `protobuf:"bytes,15,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// OPTIONAL. The trust asked for; the stored one can only be lower. Default: the writer's ceiling.
 	Trust Trust `protobuf:"varint,13,opt,name=trust,proto3,enum=slateboard.v1.Trust" json:"trust,omitempty"`
 	// OPTIONAL. Fields marked OUTPUT there are ignored.
@@ -967,6 +970,13 @@ func (x *Content) GetValidTo() *timestamppb.Timestamp {
 func (x *Content) GetExpireTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Content) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
 	}
 	return nil
 }
@@ -1123,7 +1133,7 @@ var File_slateboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_slateboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x19slateboard/v1/types.proto\x12\rslateboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"]\n" +
+	"\x19slateboard/v1/types.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"]\n" +
 	"\vConsistency\x122\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x1e.slateboard.v1.ConsistencyModeR\x04mode\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\x96\x01\n" +
@@ -1161,7 +1171,7 @@ const file_slateboard_v1_types_proto_rawDesc = "" +
 	"\vderivations\x18\x06 \x03(\v2\x19.slateboard.v1.DerivationR\vderivations\x12 \n" +
 	"\vtraceparent\x18\a \x01(\tR\vtraceparent\x12\x12\n" +
 	"\x04note\x18\b \x01(\tR\x04note\x12+\n" +
-	"\x11derivation_waived\x18\t \x01(\bR\x10derivationWaived\"\xb0\x05\n" +
+	"\x11derivation_waived\x18\t \x01(\bR\x10derivationWaived\"\xdd\x05\n" +
 	"\aContent\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12!\n" +
 	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\x12'\n" +
@@ -1181,7 +1191,8 @@ const file_slateboard_v1_types_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tvalidFrom\x125\n" +
 	"\bvalid_to\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\avalidTo\x12;\n" +
 	"\vexpire_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\x12*\n" +
+	"expireTime\x12+\n" +
+	"\x03ttl\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12*\n" +
 	"\x05trust\x18\r \x01(\x0e2\x14.slateboard.v1.TrustR\x05trust\x129\n" +
 	"\n" +
 	"provenance\x18\x0e \x01(\v2\x19.slateboard.v1.ProvenanceR\n" +
@@ -1270,6 +1281,7 @@ var file_slateboard_v1_types_proto_goTypes = []any{
 	(*Entry)(nil),                 // 13: slateboard.v1.Entry
 	nil,                           // 14: slateboard.v1.Content.LabelsEntry
 	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_slateboard_v1_types_proto_depIdxs = []int32{
 	3,  // 0: slateboard.v1.Consistency.mode:type_name -> slateboard.v1.ConsistencyMode
@@ -1280,16 +1292,17 @@ var file_slateboard_v1_types_proto_depIdxs = []int32{
 	15, // 5: slateboard.v1.Content.valid_from:type_name -> google.protobuf.Timestamp
 	15, // 6: slateboard.v1.Content.valid_to:type_name -> google.protobuf.Timestamp
 	15, // 7: slateboard.v1.Content.expire_time:type_name -> google.protobuf.Timestamp
-	0,  // 8: slateboard.v1.Content.trust:type_name -> slateboard.v1.Trust
-	11, // 9: slateboard.v1.Content.provenance:type_name -> slateboard.v1.Provenance
-	15, // 10: slateboard.v1.Entry.commit_time:type_name -> google.protobuf.Timestamp
-	4,  // 11: slateboard.v1.Entry.tombstone:type_name -> slateboard.v1.Tombstone
-	12, // 12: slateboard.v1.Entry.content:type_name -> slateboard.v1.Content
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	16, // 8: slateboard.v1.Content.ttl:type_name -> google.protobuf.Duration
+	0,  // 9: slateboard.v1.Content.trust:type_name -> slateboard.v1.Trust
+	11, // 10: slateboard.v1.Content.provenance:type_name -> slateboard.v1.Provenance
+	15, // 11: slateboard.v1.Entry.commit_time:type_name -> google.protobuf.Timestamp
+	4,  // 12: slateboard.v1.Entry.tombstone:type_name -> slateboard.v1.Tombstone
+	12, // 13: slateboard.v1.Entry.content:type_name -> slateboard.v1.Content
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_slateboard_v1_types_proto_init() }
