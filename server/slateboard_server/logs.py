@@ -1,0 +1,51 @@
+"""Logs: structlog to standard error, one JSON object a line or coloured text for people.
+
+What the libraries below us log goes the same way. Nothing that users send is logged: no values, no tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+from structlog.typing import Processor
+
+
+def configure(log_format: Literal["console", "json"], level: str, replica_id: str) -> None:
+    """Set logging up for the process. Call once, before anything logs."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    render: list[Processor]
+    if log_format == "json":
+        render = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=False)]
+    else:
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for chatty in ("asyncio", "psycopg", "psycopg.pool", "alembic", "grpc"):
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    structlog.contextvars.bind_contextvars(replica=replica_id)
