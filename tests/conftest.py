@@ -5,7 +5,7 @@ import os
 import hypothesis
 from hypothesis.configuration import set_hypothesis_home_dir
 
-pytest_plugins = ["tests.fix_postgres"]
+pytest_plugins = ["tests.fix_postgres", "tests.fix_server"]
 
 set_hypothesis_home_dir(".cache/hypothesis")
 # No deadline: how long an example takes says more about the machine than about the code.

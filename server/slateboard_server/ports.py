@@ -264,7 +264,15 @@ class EntryStore(Protocol):
         ...
 
     async def scan(
-        self, board_id: BoardId, region: Region, prefix: str, after: str, limit: int, at: At, *, values: bool = True
+        self,
+        board_id: BoardId,
+        region: Region,
+        prefix: str,
+        after: str,
+        limit: int,
+        at: At,
+        *,
+        values: bool = True,
     ) -> Scan:
         """Read present values under a prefix with keys above `after`, at most `limit` records and 4 MiB of values.
 
@@ -273,7 +281,14 @@ class EntryStore(Protocol):
         ...
 
     async def versions(
-        self, board_id: BoardId, region: Region, key: Key, below: Version | None, limit: int, *, values: bool = True
+        self,
+        board_id: BoardId,
+        region: Region,
+        key: Key,
+        below: Version | None,
+        limit: int,
+        *,
+        values: bool = True,
     ) -> VersionsPage:
         """Read the versions of a key, newest first, below a version (None: all); at most 4 MiB of values."""
         ...
@@ -291,7 +306,11 @@ class EntryStore(Protocol):
         ...
 
     async def find_commit(
-        self, board_id: BoardId, *, request: tuple[PrincipalId, str] | None = None, revision: Revision | None = None
+        self,
+        board_id: BoardId,
+        *,
+        request: tuple[PrincipalId, str] | None = None,
+        revision: Revision | None = None,
     ) -> tuple[Head, LoggedCommit | None, StoredAnswer | None]:
         """Find a commit by (principal, request_id) or revision; versions without values. Reads the primary."""
         ...
@@ -323,7 +342,9 @@ class EntryStore(Protocol):
         """Return the edges from versions to what they were made from. Compacted versions keep theirs."""
         ...
 
-    async def derived_from(self, board_id: BoardId, sources: Sequence[SourceRef], limit: int) -> Sequence[Edge]:
+    async def derived_from(
+        self, board_id: BoardId, sources: Sequence[SourceRef], limit: int
+    ) -> Sequence[Edge]:
         """Return up to `limit` edges from versions to what was made from them, oldest first."""
         ...
 
@@ -339,7 +360,9 @@ class EntryStore(Protocol):
 class SessionStore(Protocol):
     """Who is at work on a board. Times are the database's `now`: max(clock, board's last commit time)."""
 
-    async def start_session(self, board_id: BoardId, session: SessionRecord, request_id: str) -> SessionRecord:
+    async def start_session(
+        self, board_id: BoardId, session: SessionRecord, request_id: str
+    ) -> SessionRecord:
         """Keep a new session; durable on return.
 
         With the (principal, request_id) of a session that is alive, that one is returned and nothing is kept: its
@@ -353,7 +376,9 @@ class SessionStore(Protocol):
         """Record a heartbeat if the session is alive at `now`, atomically; returns its state after, None if unknown."""
         ...
 
-    async def end_session(self, board_id: BoardId, session_id: SessionId, now: Micros) -> SessionRecord | None:
+    async def end_session(
+        self, board_id: BoardId, session_id: SessionId, now: Micros
+    ) -> SessionRecord | None:
         """End a session; an ended one stays as it was. None if unknown."""
         ...
 

@@ -1,59 +1,30 @@
-"""What a replica counts, for Prometheus. Optional: without a listener nothing is exported, and counting costs little."""
+"""Figures for Prometheus. Optional: without a listener nothing is exported, and counting costs next to nothing."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from slateboard_server.services.directory import BoardDirectory
-
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+from slateboard_server.observability.stats import BUCKETS, CallStats
 
 
-class Metrics:
-    """Counters of one replica, in a registry of their own."""
+class MetricsListener:
+    """Serves a replica's counters as /metrics, from a thread of its own."""
 
-    def __init__(self) -> None:
-        """Begin at zero."""
+    def __init__(self, stats: CallStats, cache_bytes: Callable[[], int]) -> None:
+        """Export `stats` and what the entry cache holds."""
         self.registry = CollectorRegistry()
-        self._calls = Counter(
-            "slateboard_calls", "Finished calls.", ("method", "code", "reason"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "slateboard_call_seconds",
-            "How long unary calls took.",
-            ("method",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._streams = Gauge("slateboard_open_watches", "Watches open now.", registry=self.registry)
+        self.registry.register(_Collector(stats, cache_bytes))
         self._server: tuple[WSGIServer, threading.Thread] | None = None
 
-    def call(self, method: str, code: str, reason: str, seconds: float) -> None:
-        """Count a finished unary call; `code` and `reason` are `OK` and empty if it went well."""
-        self._calls.labels(method, code, reason).inc()
-        self._seconds.labels(method).observe(seconds)
-
-    def stream_opened(self) -> None:
-        """Count a watch that began."""
-        self._streams.inc()
-
-    def stream_closed(self, method: str, code: str, reason: str) -> None:
-        """Count a watch that ended."""
-        self._streams.dec()
-        self._calls.labels(method, code, reason).inc()
-
-    def follow(self, directory: BoardDirectory) -> None:
-        """Export what the entry cache holds."""
-        used = Gauge(
-            "slateboard_cache_bytes", "Bytes accounted for by the entry cache.", registry=self.registry
-        )
-        used.set_function(lambda: directory.cache.used_bytes)
-
     def listen(self, host: str, port: int) -> int:
-        """Serve /metrics on a thread of its own; returns the port. OSError where it is taken."""
+        """Begin to serve; returns the port. OSError where it is taken."""
         self._server = start_http_server(port, host, registry=self.registry)
         return int(self._server[0].server_port)
 
@@ -65,3 +36,32 @@ class Metrics:
             server.server_close()
             thread.join(timeout=5)
             self._server = None
+
+
+class _Collector(Collector):
+    def __init__(self, stats: CallStats, cache_bytes: Callable[[], int]) -> None:
+        self._stats = stats
+        self._cache_bytes = cache_bytes
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the counters; they are written by the event loop meanwhile, so each table is copied at once."""
+        calls = CounterMetricFamily(
+            "slateboard_calls", "Finished calls by method and reason.", labels=["method", "reason"]
+        )
+        seconds = HistogramMetricFamily(
+            "slateboard_call_seconds", "How long calls took, watches included.", labels=["method"]
+        )
+        bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
+        for name, method in list(self._stats.methods.items()):
+            calls.add_metric([name, "OK"], method.ok)
+            for reason, count in list(method.failures.items()):
+                calls.add_metric([name, reason], count)
+            sums = accumulate(list(method.buckets))
+            seconds.add_metric([name], list(zip(bounds, sums, strict=True)), method.seconds)
+        yield calls
+        yield seconds
+        yield GaugeMetricFamily("slateboard_open_calls", "Calls open now.", self._stats.open_calls)
+        yield GaugeMetricFamily("slateboard_open_streams", "Watches open now.", self._stats.open_streams)
+        yield GaugeMetricFamily(
+            "slateboard_cache_bytes", "What the entry cache accounts for.", self._cache_bytes()
+        )
