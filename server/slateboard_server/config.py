@@ -70,7 +70,9 @@ class Config(BaseSettings):
     """Identity in a client certificate (common name or subject alternative name) -> principal id."""
 
     log_format: Literal["console", "json"] = "console"
+    """Text for people, or one JSON object a line; both go to standard error."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
     metrics_listen: str | None = None
     """HOST:PORT of a Prometheus listener; unset: none. It tells figures only: no key, no value, no name."""
 
