@@ -82,7 +82,6 @@ class _Core:
     store: Store
     directory: BoardDirectory
     commits: Commits
-    auth: Authenticator
     api: Api
 
 
@@ -177,8 +176,17 @@ def _assemble(
 ) -> _Core:
     auth = Authenticator(store, clock, config.certificate_principals, config.auth_max_age)
     commits = Commits(directory, store, clock)
+    facts = Facts(
+        version=_VERSION,
+        mode="embedded" if config.embedded else "server",
+        storage=store.describe(),
+        started=clock.now(),
+        cache_bytes=config.cache_bytes,
+        progress_interval=config.progress_interval,
+    )
     api = Api(
         auth=auth,
+        directory=directory,
         boards=Boards(directory, store, clock),
         commits=commits,
         reads=Reads(directory, store, clock),
@@ -186,11 +194,14 @@ def _assemble(
         sessions=Sessions(directory, store, clock),
         provenance=Provenance(directory, store, clock),
         principals=Principals(store, clock, auth),
-        facts=Facts(),
+        clock=clock,
+        facts=facts,
         replica_id=replica_id,
-        metrics=stats,
+        stats=stats,
+        certificates=bool(config.certificate_principals),
+        write_timeout=config.watch_write_timeout,
     )
-    return _Core(store, directory, commits, auth, api)
+    return _Core(store, directory, commits, api)
 
 
 def data_path_settings(config: Config) -> DataPathSettings:
