@@ -38,9 +38,14 @@ def measure(names: Sequence[str], settings: Settings, progress: Console) -> tupl
             found.extend(_FIGURES[name](settings))
         except Exception as error:  # noqa: BLE001 -- reported in its line of the table and by the exit code
             traceback.print_exc()
-            found.append(Figure(name, "", skipped=f"broke: {error}"))
+            found.append(Figure(name, "", skipped=f"broke: {_first_line(error)}"))
             broke = True
     return found, broke
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:100]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

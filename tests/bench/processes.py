@@ -125,7 +125,7 @@ class SlateboardServer:
                 break
         self._log.flush()
         tail = (self._data / "bench-server.log").read_text(errors="replace")[-2_000:]
-        raise RuntimeError(f"the server did not say that it listens; the end of its log: {tail}")
+        raise RuntimeError(f"the server did not say that it listens; the end of its log:\n{tail}")
 
     def _stop(self) -> None:
         process = self._process
