@@ -6,6 +6,7 @@ A commit that many watchers see alike is encoded once: what was sent last is kep
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -25,7 +26,6 @@ from slateboard_server.services.model import (
     GoingAwayEvent,
     ProgressEvent,
     SnapshotEvent,
-    WatchEvent,
 )
 from slateboard_server.services.scope import Scope
 from slateboard_server.services.watches import Watches
@@ -36,6 +36,25 @@ _BATCH_ENTRIES: Final = tag(5)
 _SNAPSHOT_ENTRIES: Final = tag(1)
 _KEPT_BYTES: Final = 4 << 20
 _KEPT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A message that was sent to somebody who sees all that is shared, and nothing else in it."""
+
+    event: BatchEvent
+    message: bytes
+
+    def says(self, event: BatchEvent) -> bool:
+        """Tell whether it is also what another such watcher is to hear."""
+        kept = self.event
+        return (
+            kept.stamp == event.stamp
+            and kept.complete is event.complete
+            and kept.withheld == event.withheld
+            and len(kept.records) == len(event.records)
+            and all(one is other for one, other in zip(kept.records, event.records, strict=True))
+        )
 
 
 class WatchServicer:
@@ -49,7 +68,8 @@ class WatchServicer:
         self._watches = watches
         self._headers = headers
         self._progress_interval = progress_interval
-        self._kept: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, View], _Kept] = OrderedDict()
+        """By the first record, which the value keeps alive: its id is nobody else's meanwhile."""
         self._kept_bytes = 0
 
     def handlers(self, calls: Calls) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -59,25 +79,37 @@ class WatchServicer:
     async def _watch(self, stream: Stream, request: pb.WatchRequest) -> None:
         check_no_unknown(request)
         view, spec = read_watch(request, self._progress_interval)
+        board = request.board
         caller = stream.caller
+        sees_all = Scope(caller).sees_all_shared
 
         async def still_allowed() -> Caller:
-            nonlocal caller
+            nonlocal caller, sees_all
             caller = await stream.still_allowed()
+            sees_all = Scope(caller).sees_all_shared
             return caller
 
-        events = self._watches.watch(caller, request.board, spec, still_allowed)
-        async for event in events:
-            message = await self._encode(event, request.board, caller, view)
-            await stream.write(message)
-            if not isinstance(event, BatchEvent) or event.complete:
-                stream.last_revision = event.stamp.revision
+        async for event in self._watches.watch(caller, board, spec, still_allowed):
+            if isinstance(event, BatchEvent):
+                kept = self._kept.get((id(event.records[0]), view)) if sees_all else None
+                if kept is not None and kept.says(event):
+                    message = kept.message
+                else:
+                    message = self._batch(event, await self._writer(board, caller), view)
+                    if sees_all:
+                        self._keep(event, view, message)
+                await stream.write(message)
+                if not event.complete:
+                    continue
+            else:
+                await stream.write(await self._encode(event, board, caller, view))
+            stream.last_revision = event.stamp.revision
 
-    async def _encode(self, event: WatchEvent, board: str, caller: Caller, view: View) -> bytes:
+    async def _encode(
+        self, event: SnapshotEvent | ProgressEvent | GoingAwayEvent, board: str, caller: Caller, view: View
+    ) -> bytes:
         header = self._headers.field(event.stamp)
         match event:
-            case BatchEvent():
-                return header + await self._batch(event, board, caller, view)
             case SnapshotEvent():
                 entries = await self._writer(board, caller)
                 parts = [
@@ -88,30 +120,11 @@ class WatchServicer:
             case ProgressEvent():
                 return header + _PROGRESS
             case GoingAwayEvent():
-                return (
-                    header
-                    + pb.WatchResponse(going_away=pb.WatchGoingAway(reason=event.reason)).SerializeToString()
-                )
+                going_away = pb.WatchGoingAway(reason=event.reason)
+                return header + pb.WatchResponse(going_away=going_away).SerializeToString()
 
-    async def _batch(self, event: BatchEvent, board: str, caller: Caller, view: View) -> bytes:
+    def _batch(self, event: BatchEvent, entries: EntryWriter, view: View) -> bytes:
         commit = event.commit.commit
-        scope = Scope(caller)
-        # Who sees all that is shared, and only that, sees the same as all others of whom that is true.
-        alike = scope.sees_all_shared and all(
-            record.region == SHARED and not record.derivations for record in event.records
-        )
-        name = (
-            board,
-            event.stamp.incarnation,
-            commit.revision,
-            view,
-            tuple([record.op_index for record in event.records]),
-            event.withheld,
-            event.complete,
-        )
-        if alike and (kept := self._kept.get(name)) is not None:
-            return kept
-        entries = await self._writer(board, caller)
         batch = pb.WatchBatch(
             revision=commit.revision,
             principal=commit.principal,
@@ -121,22 +134,24 @@ class WatchServicer:
         set_time(batch.commit_time, commit.commit_time)
         parts = [batch.SerializeToString()]
         for index, record in enumerate(event.records):
-            encoded = (
-                entries.encode_withheld(record) if index in event.withheld else entries.encode(record, view)
-            )
+            withheld = index in event.withheld
+            encoded = entries.encode_withheld(record) if withheld else entries.encode(record, view)
             parts.append(delimited(_BATCH_ENTRIES, encoded))
-        encoded = delimited(_BATCH, b"".join(parts))
-        if alike:
-            self._keep(name, encoded)
-        return encoded
+        return self._headers.field(event.stamp) + delimited(_BATCH, b"".join(parts))
 
-    def _keep(self, name: tuple[object, ...], encoded: bytes) -> None:
-        if len(encoded) > _KEPT_BYTES // 4:
+    def _keep(self, event: BatchEvent, view: View, message: bytes) -> None:
+        if len(message) > _KEPT_BYTES // 4 or not all(
+            record.region == SHARED and not record.derivations for record in event.records
+        ):
             return
-        self._kept[name] = encoded
-        self._kept_bytes += len(encoded)
+        name = (id(event.records[0]), view)
+        old = self._kept.pop(name, None)
+        if old is not None:
+            self._kept_bytes -= len(old.message)
+        self._kept[name] = _Kept(event, message)
+        self._kept_bytes += len(message)
         while self._kept_bytes > _KEPT_BYTES or len(self._kept) > _KEPT:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1].message)
 
     async def _writer(self, board: str, caller: Caller) -> EntryWriter:
         handle = self._directory.peek(caller, board) or await self._directory.open(caller, board)
