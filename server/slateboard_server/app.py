@@ -54,6 +54,8 @@ _CLOSE_TIMEOUT: Final = 5.0
 _FOR_CLOSING: Final = 1.0
 """Seconds of the grace kept for closing the database after the last call."""
 
+_QUIET_S: Final = 0.1
+_LINGER_S: Final = 2.0
 _VERSION: Final = version("slateboard")
 
 _running = False
@@ -148,7 +150,7 @@ async def _serve(config: Config, stack: contextlib.AsyncExitStack) -> None:
     try:
         await stop.wait()
     finally:
-        await _drain(server, checks, core.directory, config.drain_grace)
+        await _drain(server, checks, core, config.drain_grace)
 
 
 @contextlib.asynccontextmanager
@@ -300,18 +302,36 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 async def _drain(
-    server: grpc.aio.Server, checks: health.aio.HealthServicer, directory: BoardDirectory, grace: float
+    server: grpc.aio.Server, checks: health.aio.HealthServicer, core: _Core, grace: float
 ) -> None:
     """Let nobody in, send watchers away, answer what runs; what is still there after `grace` seconds is cut off."""
     deadline = time.monotonic() + max(grace - _FOR_CLOSING, 0)
     await checks.enter_graceful_shutdown()
     try:
-        async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(grace - _FOR_CLOSING, 0)):
-            await directory.drain()
+        async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+            await core.directory.drain()
+            await _until_quiet(core.api.stats)
     except TimeoutError:
-        log.warning("commits were still waiting when the grace was over")
-    await server.stop(max(deadline - time.monotonic(), 0))
+        log.warning("calls were still running when the grace was over")
+    left = max(deadline - time.monotonic(), 0)
+    # Where none of our calls is left, those that are have no end of their own: followers of the health service.
+    await server.stop(left if core.api.stats.open_calls else min(left, _QUIET_S))
     log.info("stopped")
+
+
+async def _until_quiet(stats: CallStats) -> None:
+    """Wait until no call has come in for a moment, two seconds at most.
+
+    A stopping gRPC server cancels calls that have arrived but were not begun; answered by us they hear that the server
+    drains, and that a retry elsewhere is safe.
+    """
+    before = -1
+    for _ in range(round(_LINGER_S / _QUIET_S)):
+        finished = sum(method.ok + method.failures.total() for method in stats.methods.values())
+        if finished == before and stats.open_calls == 0:
+            return
+        before = finished
+        await asyncio.sleep(_QUIET_S)
 
 
 def run(config: Config) -> int:

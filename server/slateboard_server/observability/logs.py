@@ -10,13 +10,20 @@ import sys
 from typing import Literal
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 
 def configure(log_format: Literal["console", "json"], level: str, replica_id: str) -> None:
     """Set logging up for the process. Call once, before anything logs."""
+
+    def name_replica(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        # Not a context variable: threads and signal handlers log too.
+        event["replica"] = replica_id
+        return event
+
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        name_replica,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -48,4 +55,3 @@ def configure(log_format: Literal["console", "json"], level: str, replica_id: st
     root.setLevel(level.upper())
     for chatty in ("asyncio", "psycopg", "psycopg.pool", "alembic", "grpc"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
-    structlog.contextvars.bind_contextvars(replica=replica_id)
