@@ -151,6 +151,7 @@ CHANGED_CONTENT: dict[str, object] = {
     "content_type": "text/html",
     "kind": Kind.EPISODIC,
     "expire_time": None,
+    "ttl": 7,
     "trust": None,
     "derivations": ((source("k", 3),), (OpRef(0),)),
 }
@@ -188,6 +189,10 @@ def test_every_field_of_content_and_annotations_counts() -> None:
 def test_no_text_moves_from_one_field_to_the_next_unseen() -> None:
     """Each field has its length; lists have theirs."""
     twins: list[tuple[Op, Op]] = [
+        (
+            append("a/", NewContent(b"", ttl=3_000_000)),
+            append("a/", NewContent(b"", expire_time=Micros(3_000_000))),
+        ),
         (append("a/", NewContent(b"", "bc")), append("a/", NewContent(b"b", "c"))),
         (put("ab", ABSENT), put("a", ABSENT)),
         (delete("a", at_version(1)), delete("a", at_version(11))),

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slateboard_server.domain.commit import CommitItem, Op, check_ops
+from slateboard_server.domain.commit import CommitItem, NewContent, Op, check_ops
 from slateboard_server.domain.entry import OpRef
 from slateboard_server.domain.errors import Reason, SlateboardError
-from slateboard_server.domain.judge import Accepted, Refused
+from slateboard_server.domain.judge import Accepted, Refused, Replayed
 from slateboard_server.domain.limits import APPEND_SUFFIX_BYTES, MAX_KEY_BYTES, MAX_KEY_SEGMENTS, MAX_OPS
 from slateboard_server.domain.names import append_key, check_append_prefix, check_key, revision_of_append
 from slateboard_server.domain.policy import Policy, Rule, Scope
-from slateboard_server.domain.values import SECOND, Region, Tombstone
+from slateboard_server.domain.values import LAST_MOMENT, SECOND, Region, Tombstone
 from tests.judging import (
     ABSENT,
     RIVAL,
@@ -139,6 +139,43 @@ def test_the_writers_expire_time_wins_over_the_regions_default() -> None:
     minute = shelf.now + 60 * SECOND
     times = [outcome.expire_time for outcome in accepted.answer.outcomes]
     assert times == [minute, shelf.now + SECOND, minute, None]
+
+
+def test_a_ttl_counts_from_the_commit_and_wins_over_the_regions_default() -> None:
+    """By the server's clock: a writer whose clock is wrong still gets the lifetime it asked for."""
+    shelf = Shelf(policy=Policy(rules=(Rule(Scope.SHARED, "tmp/", default_ttl=60 * SECOND),)))
+    accepted = shelf.accept(
+        put("tmp/a", ABSENT, NewContent(b"x", ttl=SECOND)), append("log/", NewContent(b"x", ttl=SECOND))
+    )
+    times = [outcome.expire_time for outcome in accepted.answer.outcomes]
+    assert times == [shelf.now + SECOND] * 2
+    shelf.wait(1)
+    assert shelf.present("tmp/a") is None
+
+
+def test_a_retry_of_a_commit_with_a_ttl_is_answered_with_the_first_expiry() -> None:
+    """The fingerprint has the ttl, not the moment that came of it; another ttl is another commit."""
+    shelf = Shelf()
+    again = commit(append("log/", NewContent(b"x", ttl=90 * SECOND)), request_id="r")
+    first = shelf.one(again)
+    shelf.wait(30)
+    second = shelf.one(again)
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Replayed)
+    assert second.answer == first.answer
+    other = commit(append("log/", NewContent(b"x", ttl=91 * SECOND)), request_id="r")
+    assert shelf.refuse(other).reason is Reason.REQUEST_ID_REUSED
+
+
+def test_a_ttl_that_ends_after_the_year_9999_is_refused() -> None:
+    """No later moment can be told on the wire."""
+    shelf = Shelf()
+    most = LAST_MOMENT - shelf.now
+    error = shelf.refuse(commit(put("k", ABSENT, NewContent(b"x", ttl=most + 1))))
+    assert (error.reason, error.metadata["field"]) == (Reason.FIELD_INVALID, "ops[0].content.ttl")
+    assert shelf.accept(put("k", ABSENT, NewContent(b"x", ttl=most))).answer.outcomes[0].expire_time == (
+        LAST_MOMENT
+    )
 
 
 def test_an_expire_time_that_is_not_in_the_future_is_refused() -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from slateboard_server.domain.batch import Batch, State
 from slateboard_server.domain.commit import Advice, Append, CommitItem, Delete, Expect, NewContent, Op, Put
 from slateboard_server.domain.entry import Annotations, Derivation, OpRef, SourceRef, VersionRecord
-from slateboard_server.domain.errors import Reason, SlateboardError
+from slateboard_server.domain.errors import Reason, SlateboardError, field_invalid
 from slateboard_server.domain.names import append_key, revision_of_append
 from slateboard_server.domain.policy import Effective, WriteMode
 from slateboard_server.domain.principal import Action, Principal, Role
 from slateboard_server.domain.values import (
+    LAST_MOMENT,
     Key,
     Micros,
     Region,
@@ -170,16 +171,7 @@ class _Maker:
                     f"ops[{index}]: asked for {content.trust.name}, stored as {trust.name}: trust only sinks",
                 )
             )
-        expire_time = content.expire_time
-        if expire_time is None:
-            if rules.default_ttl is not None:
-                expire_time = Micros(now + rules.default_ttl)
-        elif expire_time <= now:
-            raise SlateboardError(
-                Reason.FIELD_INVALID,
-                f"ops[{index}].content.expire_time is not in the future by the server's clock",
-                field=f"ops[{index}].content.expire_time",
-            )
+        expire_time = _expiry(index, content, now, rules)
         if before is None:
             version, created = Version(1), self.revision
         else:
@@ -245,6 +237,23 @@ class _Maker:
                 field=field,
             )
         return state.trust
+
+
+def _expiry(index: int, content: NewContent, now: Micros, rules: Effective) -> Micros | None:
+    """Return when the version expires: as the writer says, else as the region's policy says, else never."""
+    if content.expire_time is not None:
+        if content.expire_time <= now:
+            raise SlateboardError(
+                Reason.FIELD_INVALID,
+                f"ops[{index}].content.expire_time is not in the future by the server's clock",
+                field=f"ops[{index}].content.expire_time",
+            )
+        return content.expire_time
+    if content.ttl is not None:
+        if now + content.ttl > LAST_MOMENT:
+            raise field_invalid(f"ops[{index}].content.ttl", "ends after the year 9999")
+        return Micros(now + content.ttl)
+    return None if rules.default_ttl is None else Micros(now + rules.default_ttl)
 
 
 def _check_rules(op: Op, key: Key, rules: Effective, index: int, principal: Principal) -> None:

@@ -58,12 +58,14 @@ class Precondition:
 
 @dataclass(frozen=True, slots=True)
 class NewContent:
-    """What a writer puts into a version. `expire_time` and `trust` are what it asks for."""
+    """What a writer puts into a version. `expire_time`, `ttl` and `trust` are what it asks for."""
 
     value: bytes
     content_type: str = "application/octet-stream"
     kind: Kind = Kind.WORKING
     expire_time: Micros | None = None
+    ttl: int | None = None
+    """Micros from the commit to its expiry, in place of `expire_time`; at least a second."""
     trust: Trust | None = None
     annotations: Annotations = NO_ANNOTATIONS
     derivations: tuple[tuple[SourceRef | OpRef, ...], ...] = ()

@@ -28,6 +28,9 @@ def _content(content: NewContent) -> Iterator[_Field]:
     yield content.content_type
     yield int(content.kind)
     yield content.expire_time
+    if content.ttl is not None:  # a text where a trust would be a number: no other content is encoded like it
+        yield "ttl"
+        yield content.ttl
     yield content.trust
     notes = content.annotations
     yield notes.subject

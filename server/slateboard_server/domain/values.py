@@ -25,6 +25,8 @@ LockId = NewType("LockId", str)
 
 SECOND = 1_000_000
 """Micros in a second."""
+LAST_MOMENT = Micros(253_402_300_800 * SECOND - 1)
+"""The last microsecond of the year 9999: no later moment can be told on the wire."""
 
 
 class Trust(IntEnum):
