@@ -153,11 +153,13 @@ async def _content(op: commit_pb2.PutOp | commit_pb2.AppendOp, field: str) -> Ne
         raise too_large(f"{field}.value", len(value), MAX_VALUE_BYTES)
     content_type = _content_type(content.content_type, field) if content.content_type else _DEFAULT_TYPE
     await check_value(value, content_type, f"{field}.value")
+    expire_time, ttl = _expiry(content, field)
     return NewContent(
         value=value,
         content_type=content_type,
         kind=_kind(content.kind, field) if content.kind else Kind.WORKING,
-        expire_time=_expiry(content, field),
+        expire_time=expire_time,
+        ttl=ttl,
         trust=check_trust(content.trust, f"{field}.trust") if content.trust else None,
         annotations=_annotations(content, field),
         derivations=_derivations(content.provenance, f"{field}.provenance"),
@@ -180,14 +182,17 @@ def _kind(number: int, field: str) -> Kind:
         raise field_invalid(f"{field}.kind", f"there is no kind {number}") from error
 
 
-def _expiry(content: types_pb2.Content, field: str) -> Micros | None:
-    if content.HasField("ttl"):
-        if content.HasField("expire_time"):
-            raise field_invalid(f"{field}.ttl", "give expire_time or ttl, not both")
-        if read_duration(content.ttl, f"{field}.ttl") < SECOND:
-            raise field_invalid(f"{field}.ttl", "must be at least 1 s")
-        raise SlateboardError(Reason.NOT_SUPPORTED, f"{field}.ttl is not supported yet; give expire_time")
-    return read_time(content.expire_time, f"{field}.expire_time") if content.HasField("expire_time") else None
+def _expiry(content: types_pb2.Content, field: str) -> tuple[Micros | None, int | None]:
+    """Read expire_time or ttl; most contents have neither."""
+    if not content.HasField("ttl"):
+        has_time = content.HasField("expire_time")
+        return (read_time(content.expire_time, f"{field}.expire_time") if has_time else None), None
+    if content.HasField("expire_time"):
+        raise field_invalid(f"{field}.ttl", "give expire_time or ttl, not both")
+    ttl = read_duration(content.ttl, f"{field}.ttl")
+    if ttl < SECOND:
+        raise field_invalid(f"{field}.ttl", "must be at least 1 s")
+    return None, ttl
 
 
 _PLAIN: Final = frozenset({"value", "content_type", "kind", "trust", "expire_time", "ttl"})
