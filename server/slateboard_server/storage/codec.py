@@ -180,7 +180,15 @@ def answer_to_text(answer: CommitAnswer) -> str:
             answer.commit_id,
             answer.commit_time,
             [
-                [out.region, out.key, out.version, int(out.trust), int(out.changed), out.expire_time]
+                [
+                    out.region,
+                    out.key,
+                    out.version,
+                    int(out.trust),
+                    int(out.changed),
+                    out.expire_time,
+                    out.create_revision,
+                ]
                 for out in answer.outcomes
             ],
             [[advice.code, advice.message] for advice in answer.warnings],
@@ -196,8 +204,8 @@ def answer_from_text(text: str) -> CommitAnswer:
         commit_id,
         commit_time,
         tuple(
-            OpOutcome(Region(region), Key(key), version, Trust(trust), bool(changed), expire)
-            for region, key, version, trust, changed, expire in outcomes
+            OpOutcome(Region(region), Key(key), version, Trust(trust), bool(changed), expire, created)
+            for region, key, version, trust, changed, expire, created in outcomes
         ),
         tuple(Advice(code, message) for code, message in warnings),
     )

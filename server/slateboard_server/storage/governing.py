@@ -90,6 +90,7 @@ def create_board(tx: Tx, board: NewBoard, now: Micros) -> BoardMeta:
         incarnation=new_incarnation(),
         head=0,
         floor=1,
+        compacted=0,
         last_commit_time=0,
         lock_seq=0,
         policy=codec.policy_to_text(policy),

@@ -117,12 +117,14 @@ def revoke_token(tx: Tx, token_id: TokenId) -> bool:
     return bool(tx.run("UPDATE tokens SET revoked = 1 WHERE token_id = :token_id", token_id=token_id))
 
 
-def audit(tx: Tx, records: Sequence[AuditRecord]) -> None:
-    """Keep audit records."""
-    for record in records:
+def audit(tx: Tx, records: Sequence[tuple[str, AuditRecord]]) -> None:
+    """Keep audit records under ids drawn before: keeping one again changes nothing."""
+    for record_id, record in records:
         tx.run(
-            "INSERT INTO audit (time, principal, action, board, target, detail)"
-            " VALUES (:time, :principal, :action, :board, :target, :detail)",
+            "INSERT INTO audit (record_id, time, principal, action, board, target, detail)"
+            " VALUES (:record_id, :time, :principal, :action, :board, :target, :detail)"
+            " ON CONFLICT (record_id) DO NOTHING",
+            record_id=record_id,
             time=record.time,
             principal=record.principal,
             action=record.action,

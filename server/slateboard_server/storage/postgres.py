@@ -16,15 +16,18 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
+import sqlalchemy as sa
 import structlog
 from psycopg import errors as pg_errors
 from psycopg_pool import ConnectionPool, PoolTimeout
+from sqlalchemy.pool import NullPool
 
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.values import BoardId
 from slateboard_server.storage import schema
 from slateboard_server.storage.batch import Query, Rows
 from slateboard_server.storage.engine import OutcomeLost, StatementFailed, WriteTx, no_failpoint
+from slateboard_server.storage.migrating import migrate, migration_failed
 from slateboard_server.storage.reading import Tx
 
 log = structlog.get_logger(__name__)
@@ -32,10 +35,11 @@ T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 CHANNEL = "slateboard_boards"
+_MIGRATION_LOCK = 0x51A7_EB0A_4D16
 _WRITERS = 4
 _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
-_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c default_transaction_isolation='read committed'"
+_OPTIONS = "-c idle_in_transaction_session_timeout=5000"
 
 
 class PostgresDialect:
@@ -182,6 +186,7 @@ class PostgresEngine:
 
     @staticmethod
     def _configure_writer(connection: Connection) -> None:
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if connection.info.server_version >= 170_000:
             connection.execute("SET transaction_timeout = '30s'")
             connection.commit()
@@ -221,6 +226,20 @@ class PostgresEngine:
                 f"PostgreSQL runs with {', '.join(name + '=off' for name in unsafe)}: it would lose commits that were"
                 " acknowledged; turn it on",
             )
+        self._migrate()
+
+    def _migrate(self) -> None:
+        engine = sa.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(self._url), poolclass=NullPool
+        )
+        try:
+            with engine.begin() as connection:
+                # Servers that start together: the first migrates, the others find it done.
+                connection.execute(sa.text("SET LOCAL lock_timeout = '60s'"))
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                migrate(connection)
+        except sa.exc.DBAPIError as error:
+            raise migration_failed(error) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -272,11 +291,11 @@ class PostgresEngine:
         for attempt in (1, 2):
             try:
                 with self._writers.connection() as connection:
-                    connection.execute(
-                        "SELECT set_config('lock_timeout', %(ms)s, true), set_config('statement_timeout', %(ms)s, true)",
-                        {"ms": str(limit)},
-                    )
                     with connection.pipeline():
+                        connection.execute(
+                            "SELECT set_config('lock_timeout', %(ms)s, true), set_config('statement_timeout', %(ms)s, true)",
+                            {"ms": str(limit)},
+                        )
                         result = work(PostgresTx(connection, self.dialect))
                         self._failpoint("before commit")
                         committing = True

@@ -42,7 +42,7 @@ def _bytes(name: str, *, nullable: bool = False) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=nullable)
 
 
-boards = Table(
+boards = Table(  # `compacted`: the revision up to which superseded values were dropped; it follows `floor`
     "boards",
     metadata,
     Column("board_id", BigInteger, primary_key=True, autoincrement=False),
@@ -56,6 +56,7 @@ boards = Table(
     _text("incarnation"),
     _big("head"),
     _big("floor"),
+    _big("compacted"),
     _big("last_commit_time"),
     _big("lock_seq"),
     _text("policy"),
@@ -115,7 +116,8 @@ versions = Table(
     _text("derivations", nullable=True),
     _bytes("value", nullable=True),
     PrimaryKeyConstraint("board_id", "revision", "op_index"),
-    Index("versions_by_key", "board_id", "region", "key", "version", unique=True),
+    # With the revision in it, "which version at that revision" is answered from the index alone.
+    Index("versions_by_key", "board_id", "region", "key", "version", "revision", unique=True),
 )
 
 current = Table(
@@ -285,10 +287,12 @@ audit = Table(
     "audit",
     metadata,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    _text("record_id"),
     _big("time"),
     _text("principal"),
     _text("action"),
     _text("board"),
     _text("target"),
     _text("detail"),
+    Index("audit_by_record", "record_id", unique=True),
 )

@@ -20,15 +20,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy.dialects import sqlite as sqlite_dialect
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.pool import NullPool
 
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.values import BoardId
 from slateboard_server.storage import schema
 from slateboard_server.storage.batch import Query, Rows
 from slateboard_server.storage.engine import OutcomeLost, StatementFailed, WriteTx, no_failpoint
+from slateboard_server.storage.migrating import migrate, migration_failed
 from slateboard_server.storage.reading import Tx
 
 log = structlog.get_logger(__name__)
@@ -154,15 +155,28 @@ class SqliteEngine:
             raise _down(f"the data directory {self._directory} cannot be made", error.strerror) from error
         self._take_lock()
         self._writer = self._connect_writer()
-        for table in schema.metadata.sorted_tables:
-            self._writer.execute(
-                str(CreateTable(table, if_not_exists=True).compile(dialect=sqlite_dialect.dialect()))
-            )
-            for index in table.indexes:
-                self._writer.execute(
-                    str(CreateIndex(index, if_not_exists=True).compile(dialect=sqlite_dialect.dialect()))
-                )
-        self._writer.execute("INSERT OR IGNORE INTO board_ids (one, last) VALUES (1, 0)")
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """Bring the schema up to date on a connection of its own; the directory's lock keeps others out."""
+        engine = sa.create_engine(
+            "sqlite://",
+            creator=lambda: sqlite3.connect(self._path, isolation_level=None, check_same_thread=False),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+        )
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA synchronous = FULL")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                migrate(connection)
+                connection.exec_driver_sql("COMMIT")
+        except sa.exc.DBAPIError as error:
+            if isinstance(error.orig, sqlite3.Error) and isinstance(
+                known := translate(error.orig), SlateboardError
+            ):
+                raise known from error
+            raise migration_failed(error) from error
 
     def describe(self) -> str:
         """Say what it is."""

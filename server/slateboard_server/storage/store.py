@@ -345,7 +345,8 @@ class SqlStore:
         return await self._write(lambda tx: people.revoke_token(tx, token_id))
 
     async def audit(self, records: Sequence[AuditRecord]) -> None:
-        await self._write(lambda tx: people.audit(tx, records))
+        named = [(secrets.token_hex(16), record) for record in records]
+        await self._write(lambda tx: people.audit(tx, named))
 
     async def list_audit(self, before: int | None, limit: int) -> Sequence[tuple[int, AuditRecord]]:
         return await self._engine.read(lambda tx: people.list_audit(tx, before, limit))
