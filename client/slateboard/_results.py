@@ -24,6 +24,8 @@ class OpResult:
     """False only for a delete of an absent key under `any_state`."""
     expire_time: datetime | None = None
     revision: int = 0
+    create_revision: int = 0
+    """Revision of the first version since the key last came into being; 0 where nothing changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,7 @@ def op_result(message: commit_pb2.OpResult, revision: int) -> _results.OpResult:
         changed=message.changed,
         expire_time=moment(message.expire_time) if message.HasField("expire_time") else None,
         revision=revision,
+        create_revision=message.create_revision,
     )
 
 

@@ -7,7 +7,7 @@ from slateboard._ops import Append, Put
 from slateboard._results import CommitResult
 
 
-def written(board: str, op: Put | Append, result: CommitResult, index: int, created: int) -> Entry:
+def written(board: str, op: Put | Append, result: CommitResult, index: int) -> Entry:
     """The entry that an op of a commit made, as far as the reply tells."""
     done: _results.OpResult = result.results[index]
     options = op.options
@@ -18,7 +18,7 @@ def written(board: str, op: Put | Append, result: CommitResult, index: int, crea
         key=done.key,
         version=done.version,
         etag=done.etag,
-        create_revision=created,
+        create_revision=done.create_revision,
         mod_revision=result.revision,
         commit_time=result.commit_time,
         incarnation=result.incarnation,

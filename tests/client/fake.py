@@ -236,6 +236,7 @@ class FakeServer:
                 etag=entry.etag,
                 trust=types_pb2.TRUST_AGENT,
                 changed=True,
+                create_revision=entry.create_revision,
             )
         board.log.append(batch)
         self.changed.notify_all()

@@ -65,8 +65,7 @@ class AsyncBoard(AsyncReader):
         changed. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
 
         Returns:
-            The entry as written. Its provenance lacks the principal, and its create_revision is 0 where the reply
-            cannot tell.
+            The entry as written. Its provenance lacks the principal.
 
         Raises:
             Conflict: the precondition, or something unchanged, did not hold.
@@ -84,8 +83,7 @@ class AsyncBoard(AsyncReader):
             **options,
         )
         result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
-        created = expect.create_revision if isinstance(expect, Entry) else result.revision if absent else 0
-        return written(self._core.name, op, result, 0, created)
+        return written(self._core.name, op, result, 0)
 
     async def append(
         self,
@@ -101,7 +99,7 @@ class AsyncBoard(AsyncReader):
         """Adds a value below a prefix under a key the server names, in the order of commits. Conflicts with nobody."""
         op = Append(prefix, value, region=region, **options)
         result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
-        return written(self._core.name, op, result, 0, result.revision)
+        return written(self._core.name, op, result, 0)
 
     async def delete(
         self,

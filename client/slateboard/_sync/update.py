@@ -74,8 +74,7 @@ def update(
             continue
         if draft.merged:
             core.counters.add("merged")
-        created = draft.entry.create_revision if draft.entry is not None else result.revision
-        return _updated(written(core.name, op, result, 0, created), draft, changed=True)
+        return _updated(written(core.name, op, result, 0), draft, changed=True)
     assert draft.entry is not None
     return _updated(draft.entry, draft, changed=False)
 

@@ -173,6 +173,7 @@ class OpOutcome:
     trust: Trust
     changed: bool = True
     expire_time: Micros | None = None
+    create_revision: Revision = Revision(0)
 
 
 @dataclass(frozen=True, slots=True)

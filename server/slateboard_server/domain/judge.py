@@ -288,7 +288,9 @@ def _outcome(change: Change) -> OpOutcome:
     after = change.after
     if after is None:
         return OpOutcome(change.region, change.key, Version(0), change.trust, changed=False)
-    return OpOutcome(change.region, change.key, after.version, change.trust, True, after.expire_time)
+    return OpOutcome(
+        change.region, change.key, after.version, change.trust, True, after.expire_time, after.create_revision
+    )
 
 
 def _conflict(

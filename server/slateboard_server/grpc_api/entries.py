@@ -174,9 +174,11 @@ class EntryServicer:
     async def _commit(self, caller: Caller, request: pb.CommitRequest, context: Context) -> pb.CommitResponse:
         item = await read_commit(caller, request)
         # None without a deadline, whatever the stubs say.
-        timeout = min(context.time_remaining() or _DEFAULT_TIMEOUT, _DEFAULT_TIMEOUT)
-        result = await self._commits.commit(caller, request.board, item, timeout)
+        left: float | None = context.time_remaining()
+        timeout = _DEFAULT_TIMEOUT if left is None else min(left, _DEFAULT_TIMEOUT)
+        # Before the commit: nothing that can fail may stand between an accepted commit and its answer.
         entries = EntryWriter.of(await self._open(caller, request.board), caller)
+        result = await self._commits.commit(caller, request.board, item, timeout)
         return write_commit(result, self._headers, entries)
 
     async def _get_commit(

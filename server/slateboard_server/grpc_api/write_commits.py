@@ -37,6 +37,7 @@ def _outcome(outcome: OpOutcome, entries: EntryWriter) -> commit_pb2.OpResult:
         version=outcome.version,
         trust=types_pb2.Trust.ValueType(outcome.trust),
         changed=outcome.changed,
+        create_revision=outcome.create_revision,
     )
     if outcome.version:
         made.etag = entries.etag(outcome.region, outcome.key, outcome.version)
