@@ -25,7 +25,8 @@ DOMAIN: Final = "slateboard"
 DETAILS_KEY: Final = "grpc-status-details-bin"
 MAX_DETAILS: Final = 5 << 10
 """Bytes of all details together; 6.7 KiB as they travel."""
-MAX_TEXT: Final = 600
+MAX_TEXT: Final = 400
+"""Bytes of the sentence for people. It travels percent-encoded, at worst three bytes for each."""
 _MAX_WORDS: Final = 160
 """Bytes of a text in a violation or in the metadata; longer ones are cut."""
 
