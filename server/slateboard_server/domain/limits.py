@@ -42,6 +42,8 @@ CONFLICT_RETENTION_S: Final = 24 * 3600
 IDEMPOTENCY_RETENTION_S: Final = 48 * 3600
 """Promised are 24 h; stored answers are dropped after twice that, so that no clock skew breaks the promise."""
 PROMISED_IDEMPOTENCY_S: Final = 24 * 3600
+MAX_TTL_S: Final = 100 * 366 * 86_400
+"""Of a region's default lifetime: far enough, and no moment it gives lies past what a timestamp can say."""
 MIN_SESSION_TTL_S: Final = 2
 MAX_SESSION_TTL_S: Final = 3_600
 DEFAULT_SESSION_TTL_S: Final = 15

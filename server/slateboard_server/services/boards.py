@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from slateboard_server.domain.errors import Reason, SlateboardError, board_not_found, field_invalid, too_many
-from slateboard_server.domain.limits import MAX_NOTE_BYTES, MAX_RULES
+from slateboard_server.domain.limits import MAX_NOTE_BYTES, MAX_RULES, MAX_TTL_S
 from slateboard_server.domain.names import check_board_name, check_prefix
 from slateboard_server.domain.policy import Policy, Quota, Scope
 from slateboard_server.domain.principal import Role
@@ -208,8 +208,10 @@ def check_policy(policy: Policy) -> Policy:
         if (rule.scope, rule.prefix) in seen:
             raise field_invalid(field, "another rule has the same scope and prefix; join the two")
         seen.add((rule.scope, rule.prefix))
-        if rule.default_ttl is not None and rule.default_ttl < SECOND:
-            raise field_invalid(f"{field}.default_ttl", "must be at least 1 s")
+        if rule.default_ttl is not None and not SECOND <= rule.default_ttl <= MAX_TTL_S * SECOND:
+            raise field_invalid(
+                f"{field}.default_ttl", f"must be 1 s to {MAX_TTL_S} s (100 years)", limit=MAX_TTL_S
+            )
         if rule.quota.max_watches:
             raise field_invalid(f"{field}.quota.max_watches", "watches are bounded for whole boards only")
         _check_quota(rule.quota, f"{field}.quota")
