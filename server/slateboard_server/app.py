@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -145,6 +146,7 @@ async def _serve(config: Config, stack: contextlib.AsyncExitStack) -> None:
     for warning in core.store.warnings():
         log.warning("installation", advice=warning)
     log.info("started", address=address, storage=core.store.describe(), version=_VERSION, tls=config.tls)
+    _settle_heap()
     _announce(address, files)
 
     try:
@@ -273,6 +275,16 @@ def _listen_for_metrics(address: str, stats: CallStats, directory: BoardDirector
     except OSError as error:
         raise StartError(f"cannot listen for metrics on {address}: {error.strerror}") from error
     return listener
+
+
+def _settle_heap() -> None:
+    """Take what a server keeps for good out of the garbage collector's rounds, and make those rarer.
+
+    Calls make many short-lived objects and hardly any cycles: a collection every 700 of them took a tenth of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _announce(address: str, files: Sequence[Path]) -> None:

@@ -6,8 +6,10 @@ A commit that many watchers see alike is encoded once: what was sent last is kep
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import grpc
 
@@ -26,6 +28,7 @@ from slateboard_server.services.model import (
     GoingAwayEvent,
     ProgressEvent,
     SnapshotEvent,
+    WatchEvent,
 )
 from slateboard_server.services.scope import Scope
 from slateboard_server.services.watches import Watches
@@ -48,7 +51,7 @@ class _Kept:
     def says(self, event: BatchEvent) -> bool:
         """Tell whether it is also what another such watcher is to hear."""
         kept = self.event
-        return (
+        return kept is event or (
             kept.stamp == event.stamp
             and kept.complete is event.complete
             and kept.withheld == event.withheld
@@ -89,21 +92,24 @@ class WatchServicer:
             sees_all = Scope(caller).sees_all_shared
             return caller
 
-        async for event in self._watches.watch(caller, board, spec, still_allowed):
-            if isinstance(event, BatchEvent):
-                kept = self._kept.get((id(event.records[0]), view)) if sees_all else None
-                if kept is not None and kept.says(event):
-                    message = kept.message
+        # Closed here and now, whichever way it ends: a follower must not linger until it is collected.
+        events = self._watches.watch(caller, board, spec, still_allowed)
+        async with aclosing(cast("AsyncGenerator[WatchEvent, None]", events)):
+            async for event in events:
+                if isinstance(event, BatchEvent):
+                    kept = self._kept.get((id(event.records[0]), view)) if sees_all else None
+                    if kept is not None and kept.says(event):
+                        message = kept.message
+                    else:
+                        message = self._batch(event, await self._writer(board, caller), view)
+                        if sees_all:
+                            self._keep(event, view, message)
+                    await stream.write(message)
+                    if not event.complete:
+                        continue
                 else:
-                    message = self._batch(event, await self._writer(board, caller), view)
-                    if sees_all:
-                        self._keep(event, view, message)
-                await stream.write(message)
-                if not event.complete:
-                    continue
-            else:
-                await stream.write(await self._encode(event, board, caller, view))
-            stream.last_revision = event.stamp.revision
+                    await stream.write(await self._encode(event, board, caller, view))
+                stream.last_revision = event.stamp.revision
 
     async def _encode(
         self, event: SnapshotEvent | ProgressEvent | GoingAwayEvent, board: str, caller: Caller, view: View
