@@ -30,9 +30,15 @@ def configure(log_format: Literal["console", "json"], level: str, replica_id: st
     ]
     render: list[Processor]
     if log_format == "json":
-        render = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=False)]
+        # Without the frames' local variables: there are tokens and values among them.
+        stacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        render = [
+            structlog.processors.ExceptionRenderer(stacks),
+            structlog.processors.JSONRenderer(sort_keys=False),
+        ]
     else:
-        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        plain = structlog.dev.plain_traceback
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -50,8 +56,18 @@ def configure(log_format: Literal["console", "json"], level: str, replica_id: st
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    handler.addFilter(_is_news)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     for chatty in ("asyncio", "psycopg", "psycopg.pool", "alembic", "grpc"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drop what gRPC says, with its stack, of a client that vanished while something was being sent to it.
+
+    Our own line about the call tells what there is to tell (grpc/grpc#28999).
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not (record.name.startswith("grpc.") and type(error).__name__ == "ExecuteBatchError")
