@@ -13,11 +13,12 @@ from slateboard_server.domain.errors import field_invalid
 from slateboard_server.domain.limits import MAX_PRINCIPAL_BOARDS, MAX_RIGHTS
 from slateboard_server.domain.principal import Action, Principal, Right, Role, TokenRecord
 from slateboard_server.grpc_api.calls import Calls, Context
+from slateboard_server.grpc_api.pages import fitting_page
 from slateboard_server.grpc_api.shape import check_count, check_known, check_request_id, check_trust
 from slateboard_server.grpc_api.times import read_duration, set_time
 from slateboard_server.grpc_api.wire import Headers
 from slateboard_server.services.model import Caller
-from slateboard_server.services.principals import Principals
+from slateboard_server.services.principals import Principals, WithTokens
 
 SERVICE: Final = "slateboard.v1.AdminService"
 
@@ -91,14 +92,17 @@ class AdminServicer:
     async def _list(
         self, caller: Caller, request: pb.ListPrincipalsRequest, _: Context
     ) -> pb.ListPrincipalsResponse:
-        page, token = await self._principals.list(
-            caller, request.page_size, request.page_token, request.board
-        )
-        return pb.ListPrincipalsResponse(
-            header=self._header,
-            principals=[write_principal(*found) for found in page],
-            next_page_token=token,
-        )
+        async def ask(size: int) -> tuple[list[WithTokens], str]:
+            return await self._principals.list(caller, size, request.page_token, request.board)
+
+        def write(page: tuple[list[WithTokens], str]) -> tuple[pb.ListPrincipalsResponse, int]:
+            found, token = page
+            principals = [write_principal(*one) for one in found]
+            return pb.ListPrincipalsResponse(
+                header=self._header, principals=principals, next_page_token=token
+            ), len(found)
+
+        return await fitting_page(request.page_size, ask, write)
 
     async def _rotate(
         self, caller: Caller, request: pb.RotateTokenRequest, _: Context

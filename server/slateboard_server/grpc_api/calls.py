@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from slateboard_server.domain.errors import Reason, SlateboardError, field_invalid, too_large
 from slateboard_server.domain.limits import MAX_MESSAGE_BYTES
 from slateboard_server.grpc_api.errors import DETAILS_KEY, FAULTS, STATUS, details_of, text_of
+from slateboard_server.grpc_api.pages import MAX_REPLY_BYTES
 from slateboard_server.observability.stats import CallStats, MethodStats
 from slateboard_server.services.auth import Authenticator
 from slateboard_server.services.model import Caller
@@ -55,7 +56,11 @@ class Stream:
     async def write(self, message: bytes) -> None:
         """Send a message; returns once the transport took it."""
         self.blocked_since = perf_counter()
-        await self._context.write(message)
+        try:
+            await self._context.write(message)
+        except grpc.aio.InternalError as error:
+            # What grpc.aio says when the client is gone and it has not noticed otherwise yet.
+            raise asyncio.CancelledError from error
         self.blocked_since = None
 
 
@@ -113,7 +118,7 @@ class Calls:
                         return reply
                 answer = await work(caller, _parse(request_type, raw), context)
                 encoded = answer if isinstance(answer, bytes) else answer.SerializeToString()
-                if len(encoded) > MAX_MESSAGE_BYTES:
+                if len(encoded) > MAX_REPLY_BYTES:
                     raise too_large("the reply", len(encoded), MAX_MESSAGE_BYTES)
             except asyncio.CancelledError:
                 stats.failed(Reason.CANCELLED, perf_counter() - started)

@@ -14,6 +14,7 @@ from slateboard_server.domain.errors import field_invalid
 from slateboard_server.domain.limits import MAX_MESSAGE_BYTES, MAX_TAG_BYTES
 from slateboard_server.domain.values import PrincipalId, Revision
 from slateboard_server.grpc_api.calls import Calls, Context
+from slateboard_server.grpc_api.pages import fitting_page
 from slateboard_server.grpc_api.read_commit import read_commit
 from slateboard_server.grpc_api.read_reads import (
     read_filters,
@@ -35,7 +36,7 @@ from slateboard_server.grpc_api.write_commits import write_commit, write_commit_
 from slateboard_server.grpc_api.write_entries import EntryWriter, View
 from slateboard_server.services.commits import Commits
 from slateboard_server.services.directory import BoardDirectory, BoardHandle
-from slateboard_server.services.model import Caller, GetResult, RecordsPage
+from slateboard_server.services.model import Caller, CommitsResult, ConflictsResult, GetResult, RecordsPage
 from slateboard_server.services.reads import Reads
 
 SERVICE: Final = "slateboard.v1.EntryService"
@@ -206,40 +207,46 @@ class EntryServicer:
     ) -> pb.ListCommitsResponse:
         check_no_unknown(request)
         region, prefix = read_prefix(request.prefix, "prefix") if request.HasField("prefix") else (None, "")
-        page = await self._commits.list_commits(
-            caller,
-            request.board,
-            request.page_size,
-            request.page_token,
-            _principal(request.principal),
-            region,
-            prefix,
-        )
+        principal = _principal(request.principal)
         entries = EntryWriter.of(await self._open(caller, request.board), caller)
-        return pb.ListCommitsResponse(
-            header=self._headers.message(page.stamp),
-            commits=[write_commit_info(commit, entries) for commit in page.commits],
-            next_page_token=page.next_page_token,
-        )
+
+        async def ask(size: int) -> CommitsResult:
+            return await self._commits.list_commits(
+                caller, request.board, size, request.page_token, principal, region, prefix
+            )
+
+        def write(page: CommitsResult) -> tuple[pb.ListCommitsResponse, int]:
+            reply = pb.ListCommitsResponse(
+                header=self._headers.message(page.stamp),
+                commits=[write_commit_info(commit, entries) for commit in page.commits],
+                next_page_token=page.next_page_token,
+            )
+            return reply, len(page.commits)
+
+        return await fitting_page(request.page_size, ask, write)
 
     async def _list_conflicts(
         self, caller: Caller, request: pb.ListConflictsRequest, _: Context
     ) -> pb.ListConflictsResponse:
         check_no_unknown(request)
-        page = await self._commits.list_conflicts(
-            caller,
-            request.board,
-            request.page_size,
-            request.page_token,
-            read_key(request.key, "key") if request.HasField("key") else None,
-            _principal(request.principal),
-        )
-        return pb.ListConflictsResponse(
-            header=self._headers.message(page.stamp),
-            conflicts=[write_conflict(conflict) for conflict in page.conflicts],
-            next_page_token=page.next_page_token,
-            dropped=page.dropped,
-        )
+        key = read_key(request.key, "key") if request.HasField("key") else None
+        principal = _principal(request.principal)
+
+        async def ask(size: int) -> ConflictsResult:
+            return await self._commits.list_conflicts(
+                caller, request.board, size, request.page_token, key, principal
+            )
+
+        def write(page: ConflictsResult) -> tuple[pb.ListConflictsResponse, int]:
+            reply = pb.ListConflictsResponse(
+                header=self._headers.message(page.stamp),
+                conflicts=[write_conflict(conflict) for conflict in page.conflicts],
+                next_page_token=page.next_page_token,
+                dropped=page.dropped,
+            )
+            return reply, len(page.conflicts)
+
+        return await fitting_page(request.page_size, ask, write)
 
     async def _get_conflict(
         self, caller: Caller, request: pb.GetConflictRequest, _: Context

@@ -17,6 +17,8 @@ from slateboard_server.services.model import Caller
 from slateboard_server.services.provenance import Lineage, Provenance
 
 SERVICE: Final = "slateboard.v1.ProvenanceService"
+_NODES_BYTES: Final = 1 << 20
+"""Room for annotations; the bare names of 2,000 nodes with keys of 512 bytes and the edges need the rest of a reply."""
 
 
 class ProvenanceServicer:
@@ -70,11 +72,17 @@ class ProvenanceServicer:
         _, graph, records = found
         entries = EntryWriter.of(await self._directory.open(caller, board), caller)
         nodes: list[pb.LineageNode] = []
+        left = _NODES_BYTES
         for node in graph.nodes:
             made = pb.LineageNode(id=node.id, hidden=node.hidden, depth=node.depth)
             record = None if node.ref is None else records.get(node.ref)
             if record is not None:
-                made.entry.CopyFrom(entries.message(record, View.META))
+                # Where annotations are so long that not all fit, the later nodes are told by name and trust.
+                encoded = entries.encode(record, View.META)
+                if len(encoded) > left:
+                    encoded = entries.encode_withheld(record)
+                left -= len(encoded)
+                made.entry.MergeFromString(encoded)
             elif node.ref is not None:
                 made.entry.region, made.entry.key = node.ref.region, node.ref.key
                 made.entry.version = node.ref.version

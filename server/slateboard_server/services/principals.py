@@ -110,6 +110,7 @@ class Principals:
         """Replace role, boards, rights, ceiling and display name. Operators."""
         await self._operators_only(caller, "principal.update", id)
         present = await self._find(id)
+        self._check_reach(caller, present)
         principal = replace(
             present,
             role=role,
@@ -181,6 +182,7 @@ class Principals:
             raise field_invalid("overlap", "must be 0 to 7 days", limit=_MAX_OVERLAP // SECOND)
         _check_ttl(token_ttl)
         principal = await self._find(owner)
+        self._check_reach(caller, principal)
         if principal.disabled:
             raise field_invalid("id", f"{owner!r} is disabled for good; make a new principal")
         now = self._clock.now()
@@ -234,6 +236,17 @@ class Principals:
 
     async def _with_tokens(self, principal: Principal) -> WithTokens:
         return principal, list(await self._store.list_tokens(principal.id))
+
+    @staticmethod
+    def _check_reach(caller: Caller, target: Principal) -> None:
+        """Refuse to change or to become somebody of more trust than one's own: that would lift the caller's ceiling."""
+        if target.trust_ceiling > caller.principal.trust_ceiling:
+            raise SlateboardError(
+                Reason.DENIED,
+                f"{target.id} has the ceiling {target.trust_ceiling.name}, above the caller's own"
+                f" {caller.principal.trust_ceiling.name}; ask an operator who has it",
+                action="principal.update",
+            )
 
     @staticmethod
     def _check(caller: Caller, principal: Principal) -> None:
