@@ -8,6 +8,8 @@ memory does not grow with slow watchers.
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +20,7 @@ from slateboard_server.domain.values import Incarnation, Region, Revision
 from slateboard_server.ports import At, Clock, ReadMode, Store
 from slateboard_server.services.commits import draining
 from slateboard_server.services.directory import BoardDirectory, BoardHandle
+from slateboard_server.services.feed import BoardFeed
 from slateboard_server.services.model import (
     BatchEvent,
     Caller,
@@ -42,6 +45,7 @@ class _Follower:
     """Wakes one watcher."""
 
     _future: asyncio.Future[None] | None = field(default=None)
+    _timer: asyncio.TimerHandle | None = field(default=None)
     _woken: bool = False
 
     def wake(self) -> None:
@@ -49,18 +53,82 @@ class _Follower:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
+    def _ring(self) -> None:
+        self._timer = None
+        self.wake()
+
     async def wait(self, timeout: float) -> None:
-        """Wait until woken since the last wait, or until `timeout` seconds have passed."""
+        """Wait until woken since the last wait, or until at most `timeout` seconds have passed.
+
+        A timer that an earlier wait set goes on running, so a busy board sets one every now and then, not one a commit.
+        """
         if not self._woken:
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
-            timer = loop.call_later(timeout, self.wake)
+            if self._timer is None or self._timer.when() > loop.time() + timeout:
+                self.close()
+                self._timer = loop.call_later(timeout, self._ring)
             try:
                 await self._future
             finally:
-                timer.cancel()
                 self._future = None
         self._woken = False
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Cuts:
+    """Commits as watchers see them, cut once for all who see and ask for the same.
+
+    Most watchers of a board do: workers of one role follow one prefix.
+    """
+
+    _KEPT = 512
+    _SMALL = 32 << 10
+    """Bytes; larger commits are cut anew for each watcher, so that what is kept stays below 16 MiB."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._cuts: OrderedDict[tuple[int, int, int], tuple[BatchEvent, ...]] = OrderedDict()
+
+    def kind_of(self, scope: Scope, spec: WatchSpec, prefixes: tuple[tuple[Region, str], ...]) -> int:
+        """Return the number of a way to see and ask."""
+        if len(self._kinds) >= 4 * self._KEPT:
+            self._kinds.clear()
+            self._cuts.clear()
+        what = (scope.principal, scope.floor, spec.values, prefixes)
+        return self._kinds.setdefault(what, next(_NUMBERS))
+
+    def events(
+        self,
+        kind: int,
+        feed: BoardFeed,
+        logged: LoggedCommit,
+        scope: Scope,
+        spec: WatchSpec,
+        prefixes: tuple[tuple[Region, str], ...],
+    ) -> tuple[BatchEvent, ...]:
+        """Return what a watcher of that kind hears of a commit."""
+        place = (feed.board_id, logged.commit.revision, kind)
+        cut = self._cuts.get(place)
+        if cut is None or (
+            cut and (cut[0].commit is not logged or cut[0].stamp.oldest_revision != feed.floor)
+        ):
+            cut = tuple(_events(feed.floor, feed.incarnation, logged, scope, spec, prefixes))
+            if logged.size > self._SMALL:
+                return cut
+            self._cuts[place] = cut
+            if len(self._cuts) > self._KEPT:
+                self._cuts.popitem(last=False)
+        return cut
+
+
+_NUMBERS = itertools.count()
+"""Kinds are never numbered alike, also after they were forgotten."""
 
 
 class Watches:
@@ -71,6 +139,7 @@ class Watches:
         self._directory = directory
         self._store = store
         self._clock = clock
+        self._cuts = _Cuts()
 
     async def watch(
         self, caller: Caller, board: str, spec: WatchSpec, still_allowed: Callable[[], Awaitable[Caller]]
@@ -88,11 +157,58 @@ class Watches:
         handle.watches += 1
         handle.feed.follow(follower)
         try:
-            async for event in self._follow(handle, scope, spec, prefixes, follower, still_allowed):
-                yield event
+            feed = handle.feed
+            position = await self._start(handle, spec)
+            if spec.snapshot:
+                async for snapshot in self._snapshot(handle, scope, spec, prefixes, position):
+                    yield snapshot
+            else:
+                # Tells at once where the stream begins: without it a follower of a silent board would not know.
+                yield ProgressEvent(Stamp(position, feed.floor, feed.incarnation))
+            clock, recheck = self._clock, self._directory.settings.recheck_interval
+            policy = handle.meta.policy.version
+            kind = self._cuts.kind_of(scope, spec, prefixes)
+            checked = told = clock.monotonic()
+            while True:
+                if feed.ended is not None:
+                    raise feed.ended
+                now = clock.monotonic()
+                if now - checked >= recheck or handle.meta.policy.version != policy:
+                    scope = await self._scope_again(handle, spec, still_allowed)
+                    kind = self._cuts.kind_of(scope, spec, prefixes)
+                    policy = handle.meta.policy.version
+                    checked = clock.monotonic()
+                commits = feed.recent(position, _RING_CHUNK)
+                if commits is None:
+                    commits = await self._from_store(handle, position)
+                for logged in commits:
+                    for event in self._cuts.events(kind, feed, logged, scope, spec, prefixes):
+                        yield event
+                        told = now
+                    position = logged.commit.revision
+                if commits:
+                    continue
+                if self._directory.draining:
+                    stamp = Stamp(position, feed.floor, feed.incarnation)
+                    yield GoingAwayEvent(stamp, "the server is shutting down")
+                    raise draining()
+                idle = now - told
+                if idle >= spec.progress_interval:
+                    yield ProgressEvent(Stamp(position, feed.floor, feed.incarnation))
+                    told, idle = now, 0.0
+                await follower.wait(min(spec.progress_interval - idle, recheck))
         finally:
+            follower.close()
             handle.feed.unfollow(follower)
             handle.watches -= 1
+
+    async def _scope_again(
+        self, handle: BoardHandle, spec: WatchSpec, still_allowed: Callable[[], Awaitable[Caller]]
+    ) -> Scope:
+        caller = await still_allowed()
+        if not caller.principal.has_board(handle.meta.name):
+            raise SlateboardError(Reason.DENIED, "the right to watch this board is gone; ask an operator")
+        return Scope(caller, spec.min_trust)
 
     def _admit(self, handle: BoardHandle) -> None:
         if self._directory.draining:
@@ -105,62 +221,6 @@ class Watches:
                 quota="max_watches",
                 limit=limit,
             )
-
-    async def _follow(
-        self,
-        handle: BoardHandle,
-        scope: Scope,
-        spec: WatchSpec,
-        prefixes: tuple[tuple[Region, str], ...],
-        follower: _Follower,
-        still_allowed: Callable[[], Awaitable[Caller]],
-    ) -> AsyncIterator[WatchEvent]:
-        feed = handle.feed
-        position = await self._start(handle, spec)
-        if spec.snapshot:
-            async for snapshot in self._snapshot(handle, scope, spec, prefixes, position):
-                yield snapshot
-        else:
-            # Tells at once where the stream begins: without it a follower of a silent board would not know.
-            yield ProgressEvent(Stamp(position, feed.floor, feed.incarnation))
-        clock = self._clock
-        policy = handle.meta.policy.version
-        checked = told = clock.monotonic()
-        while True:
-            if feed.ended is not None:
-                raise feed.ended
-            now = clock.monotonic()
-            if (
-                now - checked >= self._directory.settings.recheck_interval
-                or handle.meta.policy.version != policy
-            ):
-                caller = await still_allowed()
-                if not caller.principal.has_board(handle.meta.name):
-                    raise SlateboardError(
-                        Reason.DENIED, "the right to watch this board is gone; ask an operator"
-                    )
-                scope = Scope(caller, spec.min_trust)
-                policy = handle.meta.policy.version
-                checked = clock.monotonic()
-            commits = await self._next(handle, position)
-            for logged in commits:
-                for event in _events(feed.floor, feed.incarnation, logged, scope, spec, prefixes):
-                    yield event
-                    told = clock.monotonic()
-                position = logged.commit.revision
-            if commits:
-                continue
-            if self._directory.draining:
-                yield GoingAwayEvent(
-                    Stamp(position, feed.floor, feed.incarnation), "the server is shutting down"
-                )
-                raise draining()
-            idle = clock.monotonic() - told
-            if idle >= spec.progress_interval:
-                yield ProgressEvent(Stamp(position, feed.floor, feed.incarnation))
-                told = clock.monotonic()
-                idle = 0.0
-            await follower.wait(min(spec.progress_interval - idle, self._directory.settings.recheck_interval))
 
     async def _start(self, handle: BoardHandle, spec: WatchSpec) -> Revision:
         feed = handle.feed
@@ -184,11 +244,8 @@ class Watches:
             raise _compacted(spec.after, floor)
         return spec.after
 
-    async def _next(self, handle: BoardHandle, position: Revision) -> Sequence[LoggedCommit]:
-        """Return commits after `position`: from the ring, else from the store."""
-        recent = handle.feed.recent(position, _RING_CHUNK)
-        if recent is not None:
-            return recent
+    async def _from_store(self, handle: BoardHandle, position: Revision) -> Sequence[LoggedCommit]:
+        """Return commits after `position`, for a watcher that fell behind the ring."""
         page = await self._store.read_log(handle.board_id, position, _STORE_COMMITS, _STORE_BYTES)
         if page.head.incarnation != handle.feed.incarnation:
             await self._directory.refresh(handle.board_id)
