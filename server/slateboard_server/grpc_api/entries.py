@@ -137,6 +137,7 @@ class EntryServicer:
         return b"".join(parts)
 
     async def _diff(self, caller: Caller, request: pb.DiffRequest, _: Context) -> pb.DiffResponse:
+        check_no_unknown(request)
         region, key = read_key(request.key, "key")
         stamp, before, after = await self._reads.two_versions(
             caller,

@@ -9,7 +9,7 @@ import grpc
 from slateboard.v1 import provenance_service_pb2 as pb
 from slateboard_server.domain.lineage import LineageGraph
 from slateboard_server.grpc_api.calls import Calls, Context
-from slateboard_server.grpc_api.shape import read_key
+from slateboard_server.grpc_api.shape import check_no_unknown, read_key
 from slateboard_server.grpc_api.wire import Headers
 from slateboard_server.grpc_api.write_entries import EntryWriter, View
 from slateboard_server.services.directory import BoardDirectory
@@ -38,6 +38,7 @@ class ProvenanceServicer:
         }
 
     async def _trace(self, caller: Caller, request: pb.TraceRequest, _: Context) -> pb.TraceResponse:
+        check_no_unknown(request)
         region, key = read_key(request.key, "key")
         found = await self._provenance.trace(
             caller, request.board, region, key, request.version, request.max_depth, request.max_nodes
@@ -50,6 +51,7 @@ class ProvenanceServicer:
         )
 
     async def _impact(self, caller: Caller, request: pb.ImpactRequest, _: Context) -> pb.ImpactResponse:
+        check_no_unknown(request)
         region, key = read_key(request.key, "key")
         found = await self._provenance.impact(
             caller,
