@@ -1,6 +1,7 @@
 """A read that is narrowed down by something this server does not know is refused, never widened in silence."""
 
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -37,7 +38,7 @@ async def test_a_condition_of_a_later_api_is_an_error_never_ignored(
     request = request_of(api.board)
     name = request.DESCRIPTOR.name.removesuffix("Request")
     service = "ProvenanceService" if name in {"Trace", "Impact"} else "EntryService"
-    call = api.channel.unary_unary(f"/slateboard.v1.{service}/{name}")
+    call: Any = api.channel.unary_unary(f"/slateboard.v1.{service}/{name}")
     raw = request.SerializeToString()
     assert await call(raw, metadata=api.auth, timeout=10)
     said = await refused(call(raw + UNKNOWN, metadata=api.auth, timeout=10))
