@@ -61,9 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = [options.profile]
         settings = dataclasses.replace(settings, profiler=options.profiler)
     machine = machine_facts()
+    report = settings.profile_folder / f"{options.profile}.txt"
+    report.unlink(missing_ok=True)
     found, broke = measure(names, settings, progress)
     if options.profile:
-        report = settings.profile_folder / f"{options.profile}.txt"
         print(report.read_text() if report.exists() else "the server left no profile")
     else:
         print_table(found)

@@ -28,7 +28,8 @@ from slateboard.v1 import board_service_pb2, board_service_pb2_grpc
 _ROOT = Path(__file__).parents[2]
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 20.0
-_ANNOUNCEMENT = "slateboard listening on "
+ANNOUNCEMENT = "slateboard listening on "
+"""What the server writes, with its address, once it can be called."""
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -119,8 +120,8 @@ class SlateboardServer:
             if not select.select([output], [], [], left)[0]:
                 break
             line = output.readline()
-            if line.startswith(_ANNOUNCEMENT):
-                return line.removeprefix(_ANNOUNCEMENT).split()[0]
+            if line.startswith(ANNOUNCEMENT):
+                return line.removeprefix(ANNOUNCEMENT).split()[0]
             if not line:
                 break
         self._log.flush()

@@ -16,8 +16,12 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
+
+from tests.bench.processes import ANNOUNCEMENT
 
 _INTERVAL = 0.002
 _SWITCH_INTERVAL = 0.0005
@@ -82,7 +86,8 @@ class Sampler(threading.Thread):
     def finish(self) -> str:
         """Stop and return the report."""
         self._over.set()
-        self.join()
+        if self.ident is not None:
+            self.join()
         parts = []
         for thread, looks in self._looks.most_common():
             parts.append(f"thread {thread}: {looks} looks while busy")
@@ -113,17 +118,33 @@ def _short(path: str) -> str:
     return "/".join(parts[-3:])
 
 
-def _run_server(arguments: list[str]) -> None:
+class _Announcement(io.TextIOBase):
+    """Standard output that calls `begin` when the server says that it listens: starting up is not profiled."""
+
+    def __init__(self, out: TextIO, begin: Callable[[], None]) -> None:
+        self._out = out
+        self._begin = begin
+
+    def write(self, text: str) -> int:
+        if text.startswith(ANNOUNCEMENT):
+            self._begin()
+        return self._out.write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def _run_server(arguments: list[str], begin: Callable[[], None]) -> None:
     sys.argv = [_MODULE, *arguments]
+    sys.stdout = _Announcement(sys.stdout, begin)
     runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
 
 
 def _sample(arguments: list[str], out: Path) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
     sampler = Sampler()
-    sampler.start()
     try:
-        _run_server(arguments)
+        _run_server(arguments, sampler.start)
     finally:
         out.write_text(sampler.finish())
         out.with_suffix(".folded").write_text(sampler.folded())
@@ -132,8 +153,9 @@ def _sample(arguments: list[str], out: Path) -> None:
 def _calls(arguments: list[str], out: Path) -> None:
     profile = cProfile.Profile()
     try:
-        profile.runcall(_run_server, arguments)
+        _run_server(arguments, profile.enable)
     finally:
+        profile.disable()
         text = io.StringIO()
         stats = pstats.Stats(profile, stream=text)
         stats.sort_stats("tottime").print_stats(_LINES)
