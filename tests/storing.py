@@ -20,7 +20,7 @@ from slateboard_server.domain.commit import CommitItem, Guard, Op
 from slateboard_server.domain.entry import LoggedCommit, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.judge import Accepted, Refused, Verdict
-from slateboard_server.domain.policy import Policy
+from slateboard_server.domain.policy import AnyState, Policy, Rule, Scope
 from slateboard_server.domain.principal import Principal, Role, SessionRecord, TokenRecord
 from slateboard_server.domain.values import (
     SECOND,
@@ -79,9 +79,12 @@ def postgres_engines(dsn: str) -> MakeEngine:
     return make
 
 
+ANY_STATE = Policy(rules=(Rule(Scope.SHARED, any_state=AnyState.ALLOWED),))
+
+
 def new_board(name: str = "team", policy: Policy | None = None, request_id: str | None = None) -> NewBoard:
     request_id = secrets.token_hex(8) if request_id is None else request_id
-    return NewBoard(name, "for tests", OPERATOR, policy or Policy(), request_id)
+    return NewBoard(name, "for tests", OPERATOR, policy or ANY_STATE, request_id)
 
 
 async def let_in(store: Store, name: PrincipalId, token: str, role: Role = Role.WORKER) -> Principal:

@@ -152,7 +152,8 @@ async def test_a_prefix_guard_sees_changes_however_long_ago_its_revision_is(desk
     await desk.commit(put("plan/b", ABSENT))
     await desk.commit(delete("plan/b", at_version(1)))
     for start in range(0, 3_000, 250):
-        await desk.batch(*[commit(put("noise", ANY)) for _ in range(start, start + 250)])
+        verdicts = await desk.batch(*[commit(put("noise", ANY)) for _ in range(start, start + 250)])
+        assert all(isinstance(verdict, Accepted) for verdict in verdicts)
     for since, key in ((1, "plan/b"), (2, "plan/b")):
         error = await desk.refuse(put("x", ABSENT), guards=[no_change_under("plan/", since)])
         assert error.conflict is not None

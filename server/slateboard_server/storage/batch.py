@@ -94,6 +94,28 @@ def key_digest(secret: bytes, region: str, key: str) -> str:
     return blake2b(f"{region}\0{key}".encode(), key=secret, digest_size=16, person=b"counter").hexdigest()
 
 
+_TAIL = 1_000
+# The newest change under a prefix: looked for in the tail of the log; where the guard is older than that, among the keys
+# under the prefix, so that neither a long log nor an old revision makes it slow. Compaction takes only tombstones up to
+# the floor from `current`, and a guard below the floor is refused anyway.
+_PREFIX_GUARD = """
+SELECT key, revision, version, principal, session_id, commit_time FROM (
+    SELECT key, revision, version, principal, session_id, commit_time FROM versions
+    WHERE board_id = :board_id AND revision > :since
+    AND revision > (SELECT head - :tail FROM boards WHERE board_id = :board_id)
+    AND region = :region AND key >= :low AND key < :high ORDER BY revision DESC, op_index DESC LIMIT 1
+) AS recent
+UNION ALL
+SELECT key, mod_revision, version, principal, session_id, commit_time FROM (
+    SELECT key, mod_revision, version, principal, session_id, commit_time FROM current
+    WHERE board_id = :board_id AND region = :region AND key >= :low AND key < :high AND mod_revision > :since
+    AND :since < (SELECT head - :tail FROM boards WHERE board_id = :board_id)
+    ORDER BY mod_revision DESC, op_index DESC LIMIT 1
+) AS older
+LIMIT 1
+"""
+
+
 def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: bytes) -> dict[str, Query]:
     """Return the reads a batch needs, by name. `board` comes first: it takes the row lock that all else is read under."""
     board = {"board_id": board_id}
@@ -151,11 +173,9 @@ def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: 
         )
     for number, (region, prefix, since) in enumerate(wanted.prefix_guards):
         queries[f"prefix {number}"] = (
-            "SELECT key, revision, version, principal, session_id, commit_time FROM versions"
-            " WHERE board_id = :board_id AND revision > :since AND region = :region AND key >= :low"
-            + (" AND key < :high" if prefix else "")
-            + " ORDER BY revision DESC, op_index DESC LIMIT 1",
-            board | {"since": since, "region": region, "low": prefix, "high": prefix_end(prefix)},
+            _PREFIX_GUARD if prefix else _PREFIX_GUARD.replace(" AND key < :high", ""),
+            board
+            | {"since": since, "region": region, "low": prefix, "high": prefix_end(prefix), "tail": _TAIL},
         )
     return queries
 

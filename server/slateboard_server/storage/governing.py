@@ -12,6 +12,7 @@ from slateboard_server.domain.values import BoardId, Incarnation, Micros, Princi
 from slateboard_server.ports import BoardMeta, Head, NewBoard
 from slateboard_server.storage import codec
 from slateboard_server.storage.batch import key_digest
+from slateboard_server.storage.engine import WriteTx
 from slateboard_server.storage.reading import Tx
 from slateboard_server.storage.rows import (
     BOARD_COLUMNS,
@@ -59,8 +60,8 @@ def list_boards(tx: Tx, after: str, limit: int) -> list[BoardMeta]:
     return [board_from_row(row) for row in rows]
 
 
-def create_board(tx: Tx, board: NewBoard, now: Micros) -> BoardMeta:
-    """Make a board, or return the one this request made before."""
+def create_board(tx: Tx, board: NewBoard, now: Micros, secret: bytes) -> BoardMeta:
+    """Make a board with a secret drawn before, or return the one this request made."""
     tx.run("UPDATE board_ids SET last = last + 1 WHERE one = 1")
     known = find_board(tx, board.name)
     if known is not None:
@@ -68,7 +69,8 @@ def create_board(tx: Tx, board: NewBoard, now: Micros) -> BoardMeta:
             "SELECT created_by, create_request_id FROM boards WHERE board_id = :board_id",
             board_id=known.board_id,
         )[0]
-        if tuple(made_by) == (board.created_by, board.request_id):
+        same_request = bool(board.request_id) and tuple(made_by) == (board.created_by, board.request_id)
+        if same_request or known.secret == secret:
             return known
         raise SlateboardError(
             Reason.BOARD_EXISTS,
@@ -86,7 +88,7 @@ def create_board(tx: Tx, board: NewBoard, now: Micros) -> BoardMeta:
         created=now,
         created_by=board.created_by,
         create_request_id=board.request_id,
-        secret=secrets.token_bytes(32),
+        secret=secret,
         incarnation=new_incarnation(),
         head=0,
         floor=1,
@@ -104,10 +106,10 @@ def create_board(tx: Tx, board: NewBoard, now: Micros) -> BoardMeta:
 
 
 def delete_board(tx: Tx, board_id: BoardId, incarnation: Incarnation) -> bool:
-    """Make a board disappear."""
+    """Make a board disappear; True again where it already has."""
     return bool(
         tx.run(
-            "UPDATE boards SET deleted = 1 WHERE board_id = :board_id AND incarnation = :incarnation AND deleted = 0",
+            "UPDATE boards SET deleted = 1 WHERE board_id = :board_id AND incarnation = :incarnation",
             board_id=board_id,
             incarnation=incarnation,
         )
@@ -129,19 +131,18 @@ def erase_deleted(tx: Tx, limit: int) -> int:
     return erased + 1
 
 
-def reincarnate(tx: Tx, board_id: BoardId, incarnation: Incarnation) -> BoardMeta | None:
-    """Start a new incarnation."""
+def reincarnate(tx: Tx, board_id: BoardId, incarnation: Incarnation, new: Incarnation) -> BoardMeta | None:
+    """Start an incarnation whose name was drawn before; doing it again finds it done."""
     changed = tx.run(
         "UPDATE boards SET incarnation = :new, lock_seq = lock_seq + :jump WHERE board_id = :board_id"
         " AND incarnation = :incarnation AND deleted = 0",
-        new=new_incarnation(),
+        new=new,
         jump=_LOCK_SEQ_JUMP,
         board_id=board_id,
         incarnation=incarnation,
     )
-    if not changed:
-        return None
-    return _by_id(tx, board_id)
+    found = _by_id(tx, board_id)
+    return found if changed or found.head.incarnation == new else None
 
 
 def _by_id(tx: Tx, board_id: BoardId) -> BoardMeta:
@@ -159,14 +160,16 @@ def set_policy(
 ) -> Policy | None:
     """Replace the policy and count what its quotas speak of."""
     rows = tx.rows(
-        f"SELECT policy_version FROM boards WHERE board_id = :board_id AND deleted = 0{tx.dialect.for_update}",
+        f"SELECT policy_version, policy FROM boards WHERE board_id = :board_id AND deleted = 0{tx.dialect.for_update}",
         board_id=board_id,
     )
     if not rows:
         raise board_not_found(str(board_id))
+    new = replace(policy, version=expected_version + 1, updated=now, updated_by=by)
+    if rows[0] == (new.version, codec.policy_to_text(new)):
+        return new  # an earlier attempt, whose answer got lost
     if rows[0][0] != expected_version:
         return None
-    new = replace(policy, version=expected_version + 1, updated=now, updated_by=by)
     tx.run(
         "UPDATE boards SET policy = :policy, policy_version = :version WHERE board_id = :board_id",
         policy=codec.policy_to_text(new),
@@ -204,10 +207,41 @@ def _recount(tx: Tx, board_id: BoardId, counter: CounterKey) -> None:
     )
 
 
-def compact(tx: Tx, board_id: BoardId, revision: Revision, limit: int) -> tuple[Head, int, bool]:
+def _drop_superseded(tx: Tx, board_id: BoardId, done: int, floor: int, limit: int) -> tuple[int, int]:
+    """Drop what versions after revision `done` supersede; return how far it came and how many it dropped.
+
+    It goes along the superseding versions, so each is looked at once in the board's life, however often the floor rises.
+    """
+    if done >= floor:
+        return done, 0
+    beyond = tx.rows(
+        "SELECT revision FROM versions WHERE board_id = :board_id AND revision > :done AND revision <= :floor"
+        " ORDER BY revision LIMIT 1 OFFSET :limit",
+        board_id=board_id,
+        done=done,
+        floor=floor,
+        limit=limit,
+    )
+    # Whole revisions, at least one: a commit may have more versions than the limit.
+    upto = max(beyond[0][0] - 1, done + 1) if beyond else floor
+    dropped = tx.run(
+        "UPDATE versions SET value = NULL, notes = NULL, content_type = '', compacted = 1"
+        " WHERE board_id = :board_id AND compacted = 0 AND (revision, op_index) IN (SELECT p.revision, p.op_index"
+        f" FROM versions n {tx.dialect.join} versions p ON p.board_id = :board_id AND p.region = n.region"
+        " AND p.key = n.key AND p.version = n.version - 1"
+        " WHERE n.board_id = :board_id AND n.revision > :done AND n.revision <= :upto)",
+        board_id=board_id,
+        done=done,
+        upto=upto,
+    )
+    tx.run("UPDATE boards SET compacted = :upto WHERE board_id = :board_id", board_id=board_id, upto=upto)
+    return upto, dropped
+
+
+def compact(tx: WriteTx, board_id: BoardId, revision: Revision, limit: int) -> tuple[Head, int, bool]:
     """Raise the floor, then drop superseded values, up to `limit` rows."""
     rows = tx.rows(
-        f"SELECT {HEAD_COLUMNS}, secret FROM boards WHERE board_id = :board_id AND deleted = 0{tx.dialect.for_update}",
+        f"SELECT {HEAD_COLUMNS}, secret, compacted FROM boards WHERE board_id = :board_id AND deleted = 0{tx.dialect.for_update}",
         board_id=board_id,
     )
     if not rows:
@@ -222,23 +256,7 @@ def compact(tx: Tx, board_id: BoardId, revision: Revision, limit: int) -> tuple[
     floor = max(head.floor, revision)
     if floor != head.floor:
         tx.run("UPDATE boards SET floor = :floor WHERE board_id = :board_id", floor=floor, board_id=board_id)
-    superseded = tx.rows(
-        "SELECT v.revision, v.op_index FROM versions v WHERE v.board_id = :board_id AND v.revision < :floor"
-        " AND v.compacted = 0 AND EXISTS (SELECT 1 FROM versions n WHERE n.board_id = :board_id"
-        " AND n.region = v.region AND n.key = v.key AND n.version = v.version + 1 AND n.revision <= :floor)"
-        " ORDER BY v.revision, v.op_index LIMIT :limit",
-        board_id=board_id,
-        floor=floor,
-        limit=limit,
-    )
-    for at, op_index in superseded:
-        tx.run(
-            "UPDATE versions SET value = NULL, notes = NULL, content_type = '', compacted = 1"
-            " WHERE board_id = :board_id AND revision = :at AND op_index = :op_index",
-            board_id=board_id,
-            at=at,
-            op_index=op_index,
-        )
+    upto, dropped = _drop_superseded(tx, board_id, rows[0][6], floor, limit)
     gone = tx.rows(
         "SELECT region, key, version FROM current WHERE board_id = :board_id AND mod_revision <= :floor"
         " AND tombstone <> 0 LIMIT :limit",
@@ -246,15 +264,20 @@ def compact(tx: Tx, board_id: BoardId, revision: Revision, limit: int) -> tuple[
         floor=floor,
         limit=limit,
     )
-    for region, key, version in gone:
-        tx.upsert(
-            "counters", board_id=board_id, key_digest=key_digest(secret, region, key), last_version=version
+    if gone:
+        places = [
+            {"board_id": board_id, "region": region, "key": key, "version": version}
+            for region, key, version in gone
+        ]
+        counters = [
+            {"board_id": board_id, "key_digest": key_digest(secret, region, key), "last_version": version}
+            for region, key, version in gone
+        ]
+        stub = (
+            "UPDATE versions SET notes = NULL, compacted = 1 WHERE board_id = :board_id AND region = :region"
+            " AND key = :key AND version = :version"
         )
-        tx.run(
-            "DELETE FROM current WHERE board_id = :board_id AND region = :region AND key = :key",
-            board_id=board_id,
-            region=region,
-            key=key,
-        )
-    more = len(superseded) == limit or len(gone) == limit
-    return replace(head, floor=Revision(floor)), len(superseded) + len(gone), more
+        drop = "DELETE FROM current WHERE board_id = :board_id AND region = :region AND key = :key"
+        tx.execute_all([(tx.dialect.upsert("counters"), counters), (stub, places), (drop, places)])
+    more = upto < floor or len(gone) == limit
+    return replace(head, floor=Revision(floor)), dropped + len(gone), more

@@ -180,27 +180,16 @@ def expired(tx: Tx, now: Micros, limit: int) -> list[tuple[BoardId, Expiring]]:
 
 def prune(tx: Tx, now: Micros, limit: int) -> int:
     """Drop stored answers and conflicts past their retention."""
-    old_answers = tx.rows(
-        "SELECT board_id, principal, request_id FROM requests WHERE commit_time < :before LIMIT :limit",
+    answers = tx.run(
+        "DELETE FROM requests WHERE (board_id, principal, request_id) IN (SELECT board_id, principal, request_id"
+        " FROM requests WHERE commit_time < :before ORDER BY commit_time LIMIT :limit)",
         before=now - IDEMPOTENCY_RETENTION_S * SECOND,
         limit=limit,
     )
-    for board_id, principal, request_id in old_answers:
-        tx.run(
-            "DELETE FROM requests WHERE board_id = :board_id AND principal = :principal AND request_id = :request_id",
-            board_id=board_id,
-            principal=principal,
-            request_id=request_id,
-        )
-    old_conflicts = tx.rows(
-        "SELECT board_id, number FROM conflicts WHERE time < :before LIMIT :limit",
+    conflicts = tx.run(
+        "DELETE FROM conflicts WHERE (board_id, number) IN (SELECT board_id, number FROM conflicts"
+        " WHERE time < :before ORDER BY time LIMIT :limit)",
         before=now - CONFLICT_RETENTION_S * SECOND,
         limit=limit,
     )
-    for board_id, number in old_conflicts:
-        tx.run(
-            "DELETE FROM conflicts WHERE board_id = :board_id AND number = :number",
-            board_id=board_id,
-            number=number,
-        )
-    return len(old_answers) + len(old_conflicts)
+    return answers + conflicts

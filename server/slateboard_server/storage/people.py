@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
-from slateboard_server.domain.errors import Reason, SlateboardError
+from slateboard_server.domain.errors import Reason, SlateboardError, board_not_found
 from slateboard_server.domain.principal import Principal, SessionRecord, TokenRecord
 from slateboard_server.domain.values import BoardId, Micros, PrincipalId, SessionId, TokenId
 from slateboard_server.ports import AuditRecord
@@ -26,21 +27,36 @@ def server_secret(tx: Tx) -> bytes:
     """Read the database's secret; the first to ask makes it."""
     rows = tx.rows("SELECT value FROM meta WHERE name = 'server_secret'")
     if not rows:
-        tx.insert("meta", name="server_secret", value=secrets.token_bytes(32))
+        tx.run(
+            tx.dialect.insert("meta") + " ON CONFLICT DO NOTHING",
+            name="server_secret",
+            value=secrets.token_bytes(32),
+        )
         rows = tx.rows("SELECT value FROM meta WHERE name = 'server_secret'")
     return bytes(rows[0][0])
 
 
 def create_principal(tx: Tx, principal: Principal, token: TokenRecord) -> None:
     """Keep a principal and its first token."""
-    if tx.rows("SELECT 1 FROM principals WHERE id = :id", id=principal.id):
+    made = tx.run(tx.dialect.insert("principals") + " ON CONFLICT DO NOTHING", **principal_to_row(principal))
+    if not made:
+        if _is_kept(tx, token) and find_principal(tx, principal.id) == principal:
+            return  # by an earlier attempt, whose answer got lost
         raise SlateboardError(
             Reason.PRINCIPAL_EXISTS,
             f"the id {principal.id!r} is taken, or was once; ids are never reused: choose another",
             id=principal.id,
         )
-    tx.insert("principals", **principal_to_row(principal))
     tx.insert("tokens", **token_to_row(token))
+
+
+def _is_kept(tx: Tx, token: TokenRecord) -> bool:
+    rows = tx.rows(
+        "SELECT secret_hash FROM tokens WHERE token_id = :token_id AND principal = :principal",
+        token_id=token.token_id,
+        principal=token.principal,
+    )
+    return bool(rows) and bytes(rows[0][0]) == token.secret_hash
 
 
 def update_principal(tx: Tx, principal: Principal) -> bool:
@@ -102,6 +118,8 @@ def list_tokens(tx: Tx, principal: PrincipalId) -> list[TokenRecord]:
 
 def add_token(tx: Tx, token: TokenRecord, others_expire: Micros | None) -> None:
     """Keep a new token; older live ones expire at `others_expire` at the latest."""
+    if _is_kept(tx, token):
+        return  # by an earlier attempt, whose answer got lost
     if others_expire is not None:
         tx.run(
             "UPDATE tokens SET expires = :expires WHERE principal = :principal AND revoked = 0"
@@ -145,8 +163,20 @@ def list_audit(tx: Tx, before: int | None, limit: int) -> list[tuple[int, AuditR
     return [(row[0], AuditRecord(Micros(row[1]), PrincipalId(row[2]), *row[3:])) for row in rows]
 
 
+def _board_time(tx: Tx, board_id: BoardId, now: Micros, lock: str = "") -> Micros | None:
+    """Return max(now, the board's last commit time), the time its commits are judged by; None if there is no board."""
+    rows = tx.rows(
+        f"SELECT last_commit_time FROM boards WHERE board_id = :board_id AND deleted = 0{lock}",
+        board_id=board_id,
+    )
+    return Micros(max(now, rows[0][0])) if rows else None
+
+
 def start_session(tx: Tx, board_id: BoardId, session: SessionRecord, request_id: str) -> SessionRecord:
     """Keep a new session, or return the one this request started before, while it is alive."""
+    now = _board_time(tx, board_id, session.started, tx.dialect.for_update)
+    if now is None:
+        raise board_not_found(str(board_id))
     rows = tx.rows(
         f"SELECT {SESSION_COLUMNS} FROM sessions WHERE board_id = :board_id AND principal = :principal"
         " AND request_id = :request_id ORDER BY started DESC LIMIT 1",
@@ -154,8 +184,11 @@ def start_session(tx: Tx, board_id: BoardId, session: SessionRecord, request_id:
         principal=session.principal,
         request_id=request_id,
     )
-    if rows and (known := session_from_row(rows[0])).alive_at(session.started):
-        return known
+    if rows:
+        known = session_from_row(rows[0])
+        if known.session_id == session.session_id or (request_id and known.alive_at(now)):
+            return known
+    session = replace(session, started=now, last_seen=now)
     tx.insert(
         "sessions",
         board_id=board_id,
@@ -187,10 +220,13 @@ def touch_session(
     tx: Tx, board_id: BoardId, session_id: SessionId, now: Micros, task: str | None
 ) -> SessionRecord | None:
     """Record a heartbeat of a session that is alive."""
+    time = _board_time(tx, board_id, now)
+    if time is None:
+        return None
     tx.run(
         "UPDATE sessions SET last_seen = :now, task = coalesce(:task, task) WHERE board_id = :board_id"
         " AND session_id = :session_id AND ended IS NULL AND last_seen + ttl >= :now AND last_seen <= :now",
-        now=now,
+        now=time,
         task=task,
         board_id=board_id,
         session_id=session_id,
@@ -200,9 +236,12 @@ def touch_session(
 
 def end_session(tx: Tx, board_id: BoardId, session_id: SessionId, now: Micros) -> SessionRecord | None:
     """End a session; an ended one stays as it was."""
+    time = _board_time(tx, board_id, now)
+    if time is None:
+        return None
     tx.run(
         "UPDATE sessions SET ended = :now WHERE board_id = :board_id AND session_id = :session_id AND ended IS NULL",
-        now=now,
+        now=time,
         board_id=board_id,
         session_id=session_id,
     )

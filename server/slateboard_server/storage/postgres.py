@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -39,6 +40,7 @@ _MIGRATION_LOCK = 0x51A7_EB0A_4D16
 _WRITERS = 4
 _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
+_TIMEOUTS = "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true)"
 _OPTIONS = "-c idle_in_transaction_session_timeout=5000"
 
 
@@ -94,21 +96,29 @@ def _native(sql: str) -> bytes:
 class PostgresTx:
     """An open transaction on a connection."""
 
-    def __init__(self, connection: Connection, dialect: PostgresDialect) -> None:
+    def __init__(
+        self, connection: Connection, dialect: PostgresDialect, timeout: float | None = None
+    ) -> None:
+        """Speak on `connection`; `timeout` (s) bounds each statement and each wait for a lock."""
         self._connection = connection
         self.dialect = dialect
+        self._deferred: list[tuple[str, Sequence[Mapping[str, Any]]]] = []
+        if timeout is not None:
+            self._deferred.append((_TIMEOUTS, [{"ms": str(max(100, round(timeout * 1_000)))}]))
 
     def rows(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        self.flush()
         return self._connection.execute(_native(sql), params).fetchall()
 
     def run(self, sql: str, **params: Any) -> int:
+        self.flush()
         return self._connection.execute(_native(sql), params).rowcount
 
     def insert(self, table: str, **row: Any) -> None:
-        self._connection.execute(_native(self.dialect.insert(table)), row)
+        self._deferred.append((self.dialect.insert(table), [row]))
 
     def upsert(self, table: str, **row: Any) -> None:
-        self._connection.execute(_native(self.dialect.upsert(table)), row)
+        self._deferred.append((self.dialect.upsert(table), [row]))
 
     def delete_some(self, table: str, board_id: int, limit: int) -> int:
         return self.run(
@@ -120,6 +130,7 @@ class PostgresTx:
 
     def gather(self, queries: Mapping[str, Query]) -> dict[str, Rows]:
         with self._connection.pipeline():
+            self._send_deferred()
             cursors = {
                 name: self._connection.execute(_native(sql), params)
                 for name, (sql, params) in queries.items()
@@ -127,15 +138,33 @@ class PostgresTx:
         return {name: cursor.fetchall() for name, cursor in cursors.items()}
 
     def execute_all(self, statements: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> None:
+        self._deferred += statements
+
+    def wake(self, board_id: BoardId) -> None:
+        self._deferred.append(
+            ("SELECT pg_notify(:channel, :board)", [{"channel": CHANNEL, "board": str(board_id)}])
+        )
+
+    def flush(self) -> None:
+        """Send what was put off, so that what follows sees it."""
+        if self._deferred:
+            with self._connection.pipeline():
+                self._send_deferred()
+
+    def commit(self) -> None:
+        """Send what was put off together with the COMMIT, in one round trip."""
+        with self._connection.pipeline():
+            self._send_deferred()
+            self._connection.commit()
+
+    def _send_deferred(self) -> None:
         cursor = self._connection.cursor()
-        for sql, rows in statements:
+        for sql, rows in self._deferred:
             if len(rows) == 1:
                 cursor.execute(_native(sql), rows[0])
             else:
                 cursor.executemany(_native(sql), rows)
-
-    def wake(self, board_id: BoardId) -> None:
-        self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, str(board_id)))
+        self._deferred.clear()
 
 
 class PostgresEngine:
@@ -156,12 +185,14 @@ class PostgresEngine:
         self._connect_timeout = connect_timeout
         self.dialect = PostgresDialect()
         self._version = ""
-        self._threads = ThreadPoolExecutor(_WRITERS + _READERS + 1, "slate-pg")
+        # Apart: writers that wait for a board's row lock must not keep readers out.
+        self._write_threads = ThreadPoolExecutor(_WRITERS, "slate-pg-write")
+        self._read_threads = ThreadPoolExecutor(_READERS, "slate-pg-read")
+        self._listen_thread: threading.Thread | None = None
         self._writers: ConnectionPool[Connection] = self._pool(_WRITERS, self._configure_writer)
         self._readers: ConnectionPool[Connection] = self._pool(_READERS, self._configure_reader)
         self._closing = threading.Event()
         self._on_wake: Callable[[BoardId], None] | None = None
-        self._listener: Connection | None = None
 
     def _pool(self, size: int, configure: Callable[[Connection], None]) -> ConnectionPool[Connection]:
         return ConnectionPool(
@@ -173,6 +204,7 @@ class PostgresEngine:
                 "keepalives_idle": 10,
                 "keepalives_interval": 5,
                 "keepalives_count": 3,
+                "tcp_user_timeout": 20_000,
                 "prepare_threshold": 2,
                 "application_name": "slateboard",
             },
@@ -200,7 +232,11 @@ class PostgresEngine:
 
     async def start(self) -> None:
         """Connect, refuse a server that would lose what it acknowledged."""
-        await self._in_thread(self._start)
+        try:
+            await _in(self._write_threads, self._start)
+        except BaseException:
+            await self.close()
+            raise
 
     def _start(self) -> None:
         self._writers.open()
@@ -242,16 +278,20 @@ class PostgresEngine:
             raise migration_failed(error) from error
 
     async def close(self) -> None:
-        """Close all connections."""
-        self._closing.set()
-        listener = self._listener
-        if listener is not None:
-            with contextlib.suppress(psycopg.Error):
-                listener.cancel_safe(timeout=1)
-        await self._in_thread(self._close)
-        self._threads.shutdown(wait=False)
+        """Let what runs finish, close all connections."""
+        if not self._closing.is_set():
+            self._closing.set()
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._close)
 
     def _close(self) -> None:
+        self._read_threads.shutdown()
+        self._write_threads.shutdown()
+        thread = self._listen_thread
+        if thread is not None:
+            with contextlib.suppress(psycopg.Error, PoolTimeout), self._writers.connection(timeout=1) as one:
+                one.execute("SELECT pg_notify(%s, '')", (CHANNEL,))  # so that our own listener looks up
+            thread.join(2)
         self._writers.close(timeout=5)
         self._readers.close(timeout=5)
 
@@ -263,50 +303,48 @@ class PostgresEngine:
         """Nothing beyond what `start` refuses."""
         return []
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Run reads in one REPEATABLE READ snapshot."""
-        return await self._in_thread(lambda: self._read(work))
+        return await _in(self._read_threads, lambda: self._read(work))
 
     def _read(self, work: Callable[[Tx], T]) -> T:
-        for attempt in (1, 2):
+        # After a restart of PostgreSQL every pooled connection may be dead: one more attempt than there are.
+        for attempt in range(_READERS + 1):
             try:
                 with self._readers.connection() as connection:
                     return work(PostgresTx(connection, self.dialect))
             except (psycopg.Error, PoolTimeout) as error:
-                if attempt == 1 and _lost(error):
-                    continue  # the pool handed out a connection that had died meanwhile
+                if attempt < _READERS and _lost(error):
+                    continue
                 raise translate(error) from error
         raise AssertionError("unreachable")
 
     async def write(self, work: Callable[[WriteTx], T], timeout: float) -> T:
         """Run a write transaction; durable on return."""
-        return await self._in_thread(lambda: self._write(work, timeout))
+        deadline = time.monotonic() + timeout
+        return await _in(self._write_threads, lambda: self._write(work, deadline))
 
-    def _write(self, work: Callable[[WriteTx], T], timeout: float) -> T:
-        committing = False
-        limit = max(100, round(timeout * 1_000))
-        for attempt in (1, 2):
+    def _write(self, work: Callable[[WriteTx], T], deadline: float) -> T:
+        for attempt in range(_WRITERS + 1):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise _down("the database did not get to this write in time")
+            committing = False
             try:
-                with self._writers.connection() as connection:
-                    with connection.pipeline():
-                        connection.execute(
-                            "SELECT set_config('lock_timeout', %(ms)s, true), set_config('statement_timeout', %(ms)s, true)",
-                            {"ms": str(limit)},
-                        )
-                        result = work(PostgresTx(connection, self.dialect))
-                        self._failpoint("before commit")
-                        committing = True
-                        connection.commit()
+                with self._writers.connection(timeout=min(left, self._connect_timeout)) as connection:
+                    tx = PostgresTx(connection, self.dialect, left)
+                    result = work(tx)
+                    self._failpoint("before commit")
+                    committing = True
+                    tx.commit()
                     self._failpoint("after commit")
                     return result
             except (psycopg.Error, PoolTimeout) as error:
                 if committing and _lost(error):
+                    log.warning("COMMIT got no answer", kind=type(error).__name__)
                     raise OutcomeLost from error
-                if attempt == 1 and not committing and _lost(error):
-                    continue  # nothing was sent for good: the server rolls back what a dead connection began
+                if attempt < _WRITERS and _lost(error):
+                    continue  # the server rolls back what a dead connection began
                 raise translate(error) from error
         raise AssertionError("unreachable")
 
@@ -315,7 +353,8 @@ class PostgresEngine:
     def listen(self, on_wake: Callable[[BoardId], None]) -> None:
         """Have `on_wake` called from a thread for each notification; reconnects by itself, notifications are hints."""
         self._on_wake = on_wake
-        threading.Thread(target=self._listen, name="slate-listen", daemon=True).start()
+        self._listen_thread = threading.Thread(target=self._listen, name="slate-listen", daemon=True)
+        self._listen_thread.start()
 
     def _listen(self) -> None:
         delay = 0.1
@@ -324,19 +363,27 @@ class PostgresEngine:
                 with psycopg.connect(
                     self._url, autocommit=True, connect_timeout=5, application_name="slateboard listen"
                 ) as connection:
-                    self._listener = connection
                     connection.execute(f"LISTEN {CHANNEL}")
                     delay = 0.1
                     while not self._closing.is_set():
                         for notification in connection.notifies(timeout=1.0):
+                            if self._closing.is_set():
+                                return
                             if self._on_wake is not None and notification.payload.isdecimal():
                                 self._on_wake(BoardId(int(notification.payload)))
             except psycopg.Error as error:
                 log.info("listen connection lost", error=type(error).__name__)
-            finally:
-                self._listener = None
             self._closing.wait(delay)
             delay = min(2 * delay, 2.0)
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    except RuntimeError as error:
+        if "shutdown" not in str(error):
+            raise
+        raise _down("the database is closed") from error
 
 
 def _lost(error: Exception) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from slateboard_server.domain.entry import LoggedCommit, SourceRef, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError, board_not_found
+from slateboard_server.domain.limits import MAX_VALUE_BYTES
 from slateboard_server.domain.names import prefix_end
 from slateboard_server.domain.picture import StoredAnswer
 from slateboard_server.domain.values import BoardId, Key, Micros, PrincipalId, Region, Revision, Version
@@ -109,8 +110,8 @@ def _moment(tx: Tx, board_id: BoardId, at: At) -> tuple[Head, Revision, Micros]:
 
 _AT_REVISION = (
     " v.version = CASE WHEN c.mod_revision <= :revision THEN c.version ELSE"
-    " (SELECT max(o.version) FROM versions o WHERE o.board_id = :board_id AND o.region = c.region AND o.key = c.key"
-    " AND o.revision <= :revision) END"
+    " (SELECT o.version FROM versions o WHERE o.board_id = :board_id AND o.region = c.region AND o.key = c.key"
+    " AND o.revision <= :revision ORDER BY o.version DESC LIMIT 1) END"
 )
 
 
@@ -140,19 +141,25 @@ def read_keys(
     return KeysRead(head, revision, {(record.region, record.key): record for record in records})
 
 
-def _cut(rows: Sequence[Sequence[Any]], limit: int, size_at: int) -> tuple[list[Sequence[Any]], bool]:
-    """Keep at most `limit` rows and about 4 MiB of values, at least one; tell whether rows were left."""
-    kept: list[Sequence[Any]] = []
-    size = 0
-    for row in rows:
-        if len(kept) == limit or (kept and size + row[size_at] > MAX_PAGE_BYTES):
-            return kept, True
-        kept.append(row)
-        size += row[size_at]
-    return kept, False
+def _page(
+    tx: Tx, columns: str, rest: str, limit: int, values: bool, params: dict[str, Any]
+) -> tuple[tuple[VersionRecord, ...], bool]:
+    """Read at most `limit` records and about 4 MiB of values, at least one; tell whether more were left.
 
-
-_SIZE = codec.VERSION_NAMES.index("size")
+    Sizes come first: a page of large values must not be loaded whole to be cut.
+    """
+    sql = f" FROM {rest} LIMIT :limit"
+    most = limit + 1
+    if values and limit * MAX_VALUE_BYTES > MAX_PAGE_BYTES:
+        sizes = tx.rows(f"SELECT v.size{sql}", limit=most, **params)
+        total = 0
+        for place, (size,) in enumerate(sizes):
+            total += size
+            if place and total > MAX_PAGE_BYTES:
+                rows = tx.rows(f"SELECT {columns}{sql}", limit=place, **params)
+                return tuple(codec.record_from_row(row) for row in rows), True
+    rows = tx.rows(f"SELECT {columns}{sql}", limit=most, **params)
+    return tuple(codec.record_from_row(row) for row in rows[:limit]), len(rows) > limit
 
 
 def scan(
@@ -167,27 +174,29 @@ def scan(
         else "v.board_id = :board_id AND v.revision = c.mod_revision AND v.op_index = c.op_index"
     )
     end = prefix_end(prefix)
-    params: dict[str, Any] = {"revision": revision} if exact else {}
+    params: dict[str, Any] = {
+        "board_id": board_id, "region": region, "low": after or prefix, "time": time,
+    }  # fmt: skip
+    if exact:
+        params["revision"] = revision
     if end is not None:
         params["high"] = end
     low = "c.key > :low" if after else "c.key >= :low"
     present = "" if exact else " AND c.tombstone = 0 AND (c.expire_time IS NULL OR c.expire_time > :time)"
-    rows = tx.rows(
-        f"SELECT {_columns('v', values)} FROM current c JOIN versions v ON {join}"
+    records, more = _page(
+        tx,
+        _columns("v", values),
+        f"current c JOIN versions v ON {join}"
         f" WHERE c.board_id = :board_id AND c.region = :region AND {low}"
         + (" AND c.key < :high" if end is not None else "")
         + present
         + " AND v.tombstone = 0 AND (v.expire_time IS NULL OR v.expire_time > :time)"
-        " ORDER BY c.key LIMIT :limit",
-        board_id=board_id,
-        region=region,
-        low=after or prefix,
-        time=time,
-        limit=limit + 1,
-        **params,
+        " ORDER BY c.key",
+        limit,
+        values,
+        params,
     )
-    kept, more = _cut(rows, limit, _SIZE)
-    return Scan(head, revision, tuple(codec.record_from_row(row) for row in kept), more)
+    return Scan(head, revision, records, more)
 
 
 def versions(
@@ -195,18 +204,21 @@ def versions(
 ) -> VersionsPage:
     """Read versions of a key, newest first."""
     head = read_head(tx, board_id)
-    rows = tx.rows(
-        f"SELECT {_columns('v', values)} FROM versions v"
-        " WHERE v.board_id = :board_id AND v.region = :region AND v.key = :key AND v.version < :below"
-        " ORDER BY v.version DESC LIMIT :limit",
-        board_id=board_id,
-        region=region,
-        key=key,
-        below=below if below is not None else 1 << 62,
-        limit=limit + 1,
+    records, more = _page(
+        tx,
+        _columns("v", values),
+        "versions v WHERE v.board_id = :board_id AND v.region = :region AND v.key = :key AND v.version < :below"
+        " ORDER BY v.version DESC",
+        limit,
+        values,
+        {
+            "board_id": board_id,
+            "region": region,
+            "key": key,
+            "below": below if below is not None else 1 << 62,
+        },
     )
-    kept, more = _cut(rows, limit, _SIZE)
-    return VersionsPage(head, tuple(codec.record_from_row(row) for row in kept), more)
+    return VersionsPage(head, records, more)
 
 
 def read_versions(
@@ -251,15 +263,17 @@ def with_versions(
     if not commits:
         return []
     revisions = [row[0] for row in commits]
+    of_commits = (
+        f"{tx.dialect.numbers('revisions')} AS w {tx.dialect.join} versions v"
+        " ON v.board_id = :board_id AND v.revision = w.number"
+    )
     # Sizes first: a run of commits with large values must not be loaded whole to be cut.
     cut = len(commits)
     if values:
         sizes = tx.rows(
-            "SELECT revision, sum(size) FROM versions WHERE board_id = :board_id AND revision >= :low"
-            " AND revision <= :high GROUP BY revision ORDER BY revision",
+            f"SELECT v.revision, sum(v.size) FROM {of_commits} GROUP BY v.revision",
             board_id=board_id,
-            low=min(revisions),
-            high=max(revisions),
+            revisions=json.dumps(revisions),
         )
         by_revision = {row[0]: int(row[1] or 0) for row in sizes}
         total = 0
@@ -270,16 +284,13 @@ def with_versions(
                 break
     chosen = commits[:cut]
     rows = tx.rows(
-        f"SELECT {_columns('v', values)} FROM versions v WHERE v.board_id = :board_id AND v.revision >= :low"
-        " AND v.revision <= :high ORDER BY v.revision, v.op_index",
+        f"SELECT {_columns('v', values)} FROM {of_commits} ORDER BY v.revision, v.op_index",
         board_id=board_id,
-        low=min(row[0] for row in chosen),
-        high=max(row[0] for row in chosen),
+        revisions=json.dumps(revisions[:cut]),
     )
     grouped: dict[int, list[VersionRecord]] = {row[0]: [] for row in chosen}
     for row in rows:
-        if row[0] in grouped:
-            grouped[row[0]].append(codec.record_from_row(row))
+        grouped[row[0]].append(codec.record_from_row(row))
     return [LoggedCommit(commit_from_row(row), tuple(grouped[row[0]])) for row in chosen]
 
 

@@ -38,6 +38,8 @@ DATABASE = "slateboard.db"
 LOCK = "slateboard.lock"
 _READERS = 3
 _CHECKPOINT_PAGES = 4_000
+_LARGE_WAL = 64 << 20
+_FIXED_IN = (3, 51, 3)
 
 
 class SqliteDialect:
@@ -133,18 +135,23 @@ class SqliteEngine:
         self._reader_connections: list[sqlite3.Connection] = []
         self._generation = 0
         self._writer: sqlite3.Connection | None = None
+        self._closed = False
+        self._next_truncate = 0.0
         self._lock_fd: int | None = None
 
     async def start(self) -> None:
         """Take the directory, open the file."""
-        await asyncio.get_running_loop().run_in_executor(self._writer_pool, self._open)
+        await _in(self._writer_pool, self._open)
 
     async def close(self) -> None:
         """Finish, checkpoint, let the directory go."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._writer_pool, self._close)
-        self._writer_pool.shutdown()
-        self._reader_pool.shutdown()
+        if not self._closed:
+            self._closed = True
+            loop = asyncio.get_running_loop()
+            # Running calls end first: a connection must not be closed under a thread that uses it.
+            await loop.run_in_executor(None, self._reader_pool.shutdown)
+            await loop.run_in_executor(self._writer_pool, self._close)
+            await loop.run_in_executor(None, self._writer_pool.shutdown)
 
     # Writer thread
 
@@ -154,8 +161,28 @@ class SqliteEngine:
         except OSError as error:
             raise _down(f"the data directory {self._directory} cannot be made", error.strerror) from error
         self._take_lock()
-        self._writer = self._connect_writer()
-        self._migrate()
+        try:
+            self._check_file()
+            self._writer = self._connect_writer()
+            self._migrate()
+        except BaseException:
+            self._close()
+            raise
+
+    def _check_file(self) -> None:
+        """Refuse a file that lost its end. Where there is a WAL, it may hold what the file lacks."""
+        wal = self._path.with_name(DATABASE + "-wal")
+        if not self._path.exists() or (wal.exists() and wal.stat().st_size):
+            return
+        size = self._path.stat().st_size
+        with self._path.open("rb") as file:
+            header = file.read(100)
+        if len(header) == 100 and header[24:28] == header[92:96]:
+            page = int.from_bytes(header[16:18], "big")
+            pages = int.from_bytes(header[28:32], "big")
+            if size < pages * (65_536 if page == 1 else page):
+                log.error("database file is too short", size=size, pages=pages)
+                raise corrupt()
 
     def _migrate(self) -> None:
         """Bring the schema up to date on a connection of its own; the directory's lock keeps others out."""
@@ -186,8 +213,13 @@ class SqliteEngine:
         """Nobody else writes this file."""
 
     def warnings(self) -> list[str]:
-        """Say what a newer SQLite would mend."""
-        return []
+        """Say what a newer SQLite would mend, and what the directory lacks."""
+        if sqlite3.sqlite_version_info >= _FIXED_IN:
+            return []
+        return [
+            f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, _FIXED_IN))}, which mends a rare loss of"
+            " data when the write-ahead log starts over: use a Python built with a newer SQLite"
+        ]
 
     def _take_lock(self) -> None:
         path = self._directory / LOCK
@@ -205,9 +237,10 @@ class SqliteEngine:
                 f"the data directory {self._directory} is in use by {holder}; stop that server, or choose another"
                 " directory with --data",
             ) from error
-        os.ftruncate(fd, 0)
-        os.write(fd, f"pid {os.getpid()} on {socket.gethostname()} {self._owner}".strip().encode())
         self._lock_fd = fd
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
+            os.ftruncate(fd, 0)
+            os.write(fd, f"pid {os.getpid()} on {socket.gethostname()} {self._owner}".strip().encode())
 
     def _connect_writer(self) -> sqlite3.Connection:
         try:
@@ -216,8 +249,7 @@ class SqliteEngine:
             )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             connection.execute("PRAGMA cache_size = -16384")
             connection.execute("PRAGMA mmap_size = 0")
         except sqlite3.Error as error:
@@ -240,16 +272,14 @@ class SqliteEngine:
     async def write(self, work: Callable[[WriteTx], T], timeout: float) -> T:
         """Run a write transaction on the writer thread."""
         deadline = time.monotonic() + timeout
-        return await asyncio.get_running_loop().run_in_executor(
-            self._writer_pool, self._write, work, deadline
-        )
+        return await _in(self._writer_pool, lambda: self._write(work, deadline))
 
     def _write(self, work: Callable[[WriteTx], T], deadline: float) -> T:
         if time.monotonic() > deadline:
             raise _down("the database did not get to this write in time")
         connection = self._writer
         if connection is None:
-            raise _down("the database is closed")
+            connection = self._reopen()
         tx = SqliteTx(connection, self.dialect)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -257,16 +287,25 @@ class SqliteEngine:
             self._failpoint("before commit")
         except sqlite3.Error as error:
             self._roll_back(connection)
-            raise translate(error) from error
+            known = translate(error)
+            if not isinstance(known, StatementFailed):
+                self._discard()
+            raise known from error
+        except (OverflowError, UnicodeError) as error:  # a parameter that SQLite cannot hold
+            self._roll_back(connection)
+            log.warning("sqlite parameter", kind=type(error).__name__)
+            raise StatementFailed from error
         except BaseException:
             self._roll_back(connection)
             raise
         try:
+            self._failpoint("commit")
             connection.execute("COMMIT")
             self._failpoint("after commit")
         except sqlite3.Error as error:
             # SQLite may or may not have it: after a failed fsync nothing that is cached can be believed.
-            self._reopen()
+            translate(error)
+            self._discard()
             raise OutcomeLost from error
         self._checkpoint(connection)
         return result
@@ -276,25 +315,39 @@ class SqliteEngine:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _reopen(self) -> None:
-        if self._writer is not None:
-            self._roll_back(self._writer)
-            with contextlib.suppress(sqlite3.Error):
-                self._writer.close()
+    def _discard(self) -> None:
+        """Close the writer's connection: what it has in memory cannot be believed. The next write opens another."""
+        connection, self._writer = self._writer, None
         self._generation += 1
+        if connection is not None:
+            self._roll_back(connection)
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _reopen(self) -> sqlite3.Connection:
+        if self._closed or self._lock_fd is None:
+            raise _down("the database is closed")
+        log.warning("opening the database again")
         self._writer = self._connect_writer()
+        return self._writer
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Shorten a WAL that grew in spite of the automatic checkpoints, since somebody was always reading."""
         wal = self._path.with_name(DATABASE + "-wal")
         with contextlib.suppress(OSError, sqlite3.Error):
-            if wal.stat().st_size > _CHECKPOINT_PAGES * 4_096:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if time.monotonic() >= self._next_truncate and wal.stat().st_size > _LARGE_WAL:
+                self._next_truncate = time.monotonic() + 1
+                connection.execute("PRAGMA busy_timeout = 100")
+                try:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                finally:
+                    connection.execute("PRAGMA busy_timeout = 5000")
 
     # Readers
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Run reads in one snapshot on a reader thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._reader_pool, self._read, work)
+        return await _in(self._reader_pool, lambda: self._read(work))
 
     def _read(self, work: Callable[[Tx], T]) -> T:
         try:
@@ -305,21 +358,46 @@ class SqliteEngine:
             finally:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise translate(error) from error
+            known = translate(error)
+            if not isinstance(known, StatementFailed):
+                self._readers.generation = -1
+            raise known from error
 
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._readers, "connection", None)
         if connection is None or self._readers.generation != self._generation:
+            if connection is not None:
+                self._readers.connection = None
+                self._reader_connections.remove(connection)
+                connection.close()
+            generation = self._generation
             connection = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=10
             )
+            self._reader_connections.append(connection)
+            self._readers.connection = connection
+            self._readers.generation = generation
             connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA mmap_size = 0")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-            self._readers.connection = connection
-            self._readers.generation = self._generation
-            self._reader_connections.append(connection)
         return connection
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    except RuntimeError as error:
+        if "shutdown" not in str(error):
+            raise
+        raise _down("the database is closed") from error
+
+
+def corrupt() -> SlateboardError:
+    """Say that the file is damaged."""
+    return SlateboardError(
+        Reason.STORAGE_CORRUPT,
+        "the database failed an integrity check; stop the server, keep the files, restore from a backup",
+    )
 
 
 def _down(what: str, why: str | None = None) -> SlateboardError:
@@ -335,10 +413,7 @@ def translate(error: sqlite3.Error) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     log.warning("sqlite error", code=code, name=getattr(error, "sqlite_errorname", ""), text=str(error))
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return SlateboardError(
-            Reason.STORAGE_CORRUPT,
-            "the database failed an integrity check; stop the server, keep the files, restore from a backup",
-        )
+        return corrupt()
     if code == sqlite3.SQLITE_FULL:
         return _down("the disk is full")
     if code == sqlite3.SQLITE_READONLY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.entry import LoggedCommit, SourceRef, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.judge import Accepted, Refused, Verdict, judge
-from slateboard_server.domain.picture import StoredAnswer, needs
+from slateboard_server.domain.picture import Needs, StoredAnswer, needs
 from slateboard_server.domain.policy import Policy
 from slateboard_server.domain.principal import Principal, SessionRecord, TokenRecord
 from slateboard_server.domain.values import (
@@ -49,11 +50,13 @@ from slateboard_server.ports import (
 from slateboard_server.storage import governing, logs, people, reading
 from slateboard_server.storage.batch import board_state, picture_of, picture_queries
 from slateboard_server.storage.engine import Engine, OutcomeLost, StatementFailed, WriteTx
+from slateboard_server.storage.reading import Tx
 from slateboard_server.storage.writes import batch_statements
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _TIMEOUT = 30.0
+_ATTEMPTS = 3
 
 
 class SqlStore:
@@ -63,106 +66,81 @@ class SqlStore:
         self._engine = engine
         self._clock = clock
         self._secrets: dict[BoardId, bytes] = {}
-        self._judged: dict[str, list[Verdict]] = {}
-        """Verdicts of batches whose COMMIT is on its way: what to answer if only the answer was lost."""
-        self._wakeups: asyncio.Queue[BoardId] = asyncio.Queue()
+        self._changed: dict[BoardId, None] = {}
+        """Boards that changed and were not yielded yet: each once, however slow who listens is."""
+        self._wake = asyncio.Event()
+
+    async def _read(self, work: Callable[[Tx], T]) -> T:
+        try:
+            return await self._engine.read(work)
+        except StatementFailed as error:
+            raise _refused_by_database() from error
 
     async def _write(self, work: Callable[[WriteTx], T], timeout: float = _TIMEOUT) -> T:
-        for _ in range(2):
+        for _ in range(_ATTEMPTS):
             try:
                 return await self._engine.write(work, timeout)
             except OutcomeLost:
                 continue  # every such write is written so that doing it again does no harm
             except StatementFailed as error:
-                raise SlateboardError(
-                    Reason.INTERNAL, "the database refused a statement; the server's log has the incident"
-                ) from error
-        raise SlateboardError(Reason.STORAGE_DOWN, "the database did not confirm a write; retry")
+                raise _refused_by_database() from error
+        raise _not_confirmed()
 
     # Commits
 
     async def commit(self, board_id: BoardId, items: Sequence[CommitItem], timeout: float) -> list[Verdict]:
-        batch_id = secrets.token_hex(8)
+        deadline = time.monotonic() + timeout
         try:
-            return await self._run(board_id, items, batch_id, timeout)
-        except OutcomeLost:
-            return await self._resolve(board_id, items, batch_id, timeout)
+            return await self._run(board_id, items, deadline)
         except StatementFailed:
-            log.warning("batch failed, running its commits one by one", board=board_id, commits=len(items))
-            return [await self._run_alone(board_id, item, timeout) for item in items]
-
-    async def _run_alone(self, board_id: BoardId, item: CommitItem, timeout: float) -> Verdict:
-        batch_id = secrets.token_hex(8)
-        try:
-            return (await self._run(board_id, [item], batch_id, timeout))[0]
-        except OutcomeLost:
-            return (await self._resolve(board_id, [item], batch_id, timeout))[0]
-        except StatementFailed:
-            return Refused(
-                SlateboardError(
-                    Reason.INTERNAL, "the database refused this commit; the server's log has the incident"
+            if len(items) > 1:
+                log.warning(
+                    "batch failed, running its commits one by one", board=board_id, commits=len(items)
                 )
-            )
+        return [await self._run_alone(board_id, item, deadline) for item in items]
+
+    async def _run_alone(self, board_id: BoardId, item: CommitItem, deadline: float) -> Verdict:
+        try:
+            return (await self._run(board_id, [item], deadline))[0]
+        except StatementFailed:
+            return Refused(_refused_by_database())
         except SlateboardError as error:
             return Refused(error)
 
-    async def _resolve(
-        self, board_id: BoardId, items: Sequence[CommitItem], batch_id: str, timeout: float
-    ) -> list[Verdict]:
-        """Find out under the row lock whether a batch whose COMMIT got lost happened; if not, run it again."""
-        lost = self._judged.pop(batch_id, None)
-
-        def happened(tx: WriteTx) -> bool:
-            return bool(
-                tx.rows(
-                    "SELECT 1 FROM commits WHERE board_id = :board_id AND batch_id = :batch_id LIMIT 1",
-                    board_id=board_id,
-                    batch_id=batch_id,
-                )
-            )
-
-        if lost is not None and await self._write(happened, timeout):
-            return lost
-        return [await self._run_alone(board_id, item, timeout) for item in items]
-
-    async def _run(
-        self, board_id: BoardId, items: Sequence[CommitItem], batch_id: str, timeout: float
-    ) -> list[Verdict]:
-        if board_id not in self._secrets:
-            self._secrets[board_id] = await self._engine.read(lambda tx: governing.secret_of(tx, board_id))
-        secret = self._secrets[board_id]
+    async def _run(self, board_id: BoardId, items: Sequence[CommitItem], deadline: float) -> list[Verdict]:
+        """Run a batch in one transaction; where its COMMIT got lost, find out first whether it happened."""
+        secret = self._secrets.get(board_id)
+        if secret is None:
+            secret = self._secrets[board_id] = await self._read(lambda tx: governing.secret_of(tx, board_id))
         wanted = needs(items)
-
-        def work(tx: WriteTx) -> list[Verdict]:
-            results = tx.gather(picture_queries(tx.dialect, board_id, wanted, secret))
-            state, conflict_seq = board_state(board_id, results)
-            now = max(self._clock.now(), state.last_commit_time)
-            before = dict(state.usage)
-            picture = picture_of(state, now, wanted, results, secret)
-            verdicts = judge(picture, items, batch_id)
-            tx.execute_all(batch_statements(tx.dialect, state, before, verdicts, conflict_seq))
-            if any(isinstance(verdict, Accepted) for verdict in verdicts):
-                tx.wake(board_id)
-            self._judged[batch_id] = verdicts
-            return verdicts
-
-        verdicts = await self._engine.write(work, timeout)
-        self._judged.pop(batch_id, None)
-        if any(isinstance(verdict, Accepted) for verdict in verdicts):
-            self._wakeups.put_nowait(board_id)
-        return verdicts
+        for _ in range(_ATTEMPTS):
+            batch_id = secrets.token_hex(8)
+            work = _Batch(board_id, items, wanted, secret, batch_id, self._clock)
+            try:
+                await self._engine.write(work, _left(deadline))
+            except OutcomeLost:
+                happened = await self._write(lambda tx: _happened(tx, board_id, batch_id), _left(deadline))  # noqa: B023 -- awaited here
+                log.warning(
+                    "the answer to a COMMIT got lost", board=board_id, batch=batch_id, happened=happened
+                )
+                if not happened:
+                    continue
+            if any(isinstance(verdict, Accepted) for verdict in work.verdicts):
+                self._woken(board_id)
+            return work.verdicts
+        raise _not_confirmed()
 
     # Boards
 
     async def create_board(self, board: NewBoard) -> BoardMeta:
-        now = self._clock.now()
-        return await self._write(lambda tx: governing.create_board(tx, board, now))
+        now, secret = self._clock.now(), secrets.token_bytes(32)
+        return await self._write(lambda tx: governing.create_board(tx, board, now, secret))
 
     async def find_board(self, name: str) -> BoardMeta | None:
-        return await self._engine.read(lambda tx: governing.find_board(tx, name))
+        return await self._read(lambda tx: governing.find_board(tx, name))
 
     async def list_boards(self, after: str, limit: int) -> Sequence[BoardMeta]:
-        return await self._engine.read(lambda tx: governing.list_boards(tx, after, limit))
+        return await self._read(lambda tx: governing.list_boards(tx, after, limit))
 
     async def delete_board(self, board_id: BoardId, incarnation: Incarnation) -> bool:
         return await self._write(lambda tx: governing.delete_board(tx, board_id, incarnation))
@@ -171,7 +149,8 @@ class SqlStore:
         return await self._write(lambda tx: governing.erase_deleted(tx, limit))
 
     async def reincarnate(self, board_id: BoardId, incarnation: Incarnation) -> BoardMeta | None:
-        return await self._write(lambda tx: governing.reincarnate(tx, board_id, incarnation))
+        new = governing.new_incarnation()
+        return await self._write(lambda tx: governing.reincarnate(tx, board_id, incarnation, new))
 
     async def set_policy(
         self, board_id: BoardId, policy: Policy, expected_version: int, by: PrincipalId, now: Micros
@@ -186,12 +165,12 @@ class SqlStore:
     # Reads
 
     async def heads(self, boards: Sequence[BoardId]) -> dict[BoardId, Head]:
-        return await self._engine.read(lambda tx: reading.heads(tx, boards))
+        return await self._read(lambda tx: reading.heads(tx, boards))
 
     async def read_keys(
         self, board_id: BoardId, keys: Sequence[tuple[Region, Key]], at: At, *, values: bool = True
     ) -> KeysRead:
-        return await self._engine.read(lambda tx: reading.read_keys(tx, board_id, keys, at, values))
+        return await self._read(lambda tx: reading.read_keys(tx, board_id, keys, at, values))
 
     async def scan(
         self,
@@ -204,7 +183,7 @@ class SqlStore:
         *,
         values: bool = True,
     ) -> Scan:
-        return await self._engine.read(
+        return await self._read(
             lambda tx: reading.scan(tx, board_id, region, prefix, after, limit, at, values)
         )
 
@@ -218,21 +197,17 @@ class SqlStore:
         *,
         values: bool = True,
     ) -> VersionsPage:
-        return await self._engine.read(
-            lambda tx: reading.versions(tx, board_id, region, key, below, limit, values)
-        )
+        return await self._read(lambda tx: reading.versions(tx, board_id, region, key, below, limit, values))
 
     async def read_versions(
         self, board_id: BoardId, refs: Sequence[SourceRef], *, values: bool = False
     ) -> dict[SourceRef, VersionRecord]:
-        return await self._engine.read(lambda tx: reading.read_versions(tx, board_id, refs, values))
+        return await self._read(lambda tx: reading.read_versions(tx, board_id, refs, values))
 
     async def read_log(
         self, board_id: BoardId, after: Revision, limit: int, max_bytes: int, *, values: bool = True
     ) -> LogPage:
-        return await self._engine.read(
-            lambda tx: reading.read_log(tx, board_id, after, limit, max_bytes, values)
-        )
+        return await self._read(lambda tx: reading.read_log(tx, board_id, after, limit, max_bytes, values))
 
     async def find_commit(
         self,
@@ -241,7 +216,7 @@ class SqlStore:
         request: tuple[PrincipalId, str] | None = None,
         revision: Revision | None = None,
     ) -> tuple[Head, LoggedCommit | None, StoredAnswer | None]:
-        return await self._engine.read(lambda tx: reading.find_commit(tx, board_id, request, revision))
+        return await self._read(lambda tx: reading.find_commit(tx, board_id, request, revision))
 
     async def list_commits(
         self,
@@ -252,7 +227,7 @@ class SqlStore:
         region: Region | None,
         prefix: str,
     ) -> CommitsPage:
-        return await self._engine.read(
+        return await self._read(
             lambda tx: logs.list_commits(tx, board_id, below, limit, principal, region, prefix)
         )
 
@@ -264,23 +239,21 @@ class SqlStore:
         key: tuple[Region, Key] | None,
         principal: PrincipalId | None,
     ) -> tuple[ConflictsPage, int | None]:
-        return await self._engine.read(
-            lambda tx: logs.list_conflicts(tx, board_id, before, limit, key, principal)
-        )
+        return await self._read(lambda tx: logs.list_conflicts(tx, board_id, before, limit, key, principal))
 
     async def find_conflict(self, board_id: BoardId, conflict_id: str) -> Conflict | None:
-        return await self._engine.read(lambda tx: logs.find_conflict(tx, board_id, conflict_id))
+        return await self._read(lambda tx: logs.find_conflict(tx, board_id, conflict_id))
 
     async def sources_of(self, board_id: BoardId, derived: Sequence[SourceRef]) -> Sequence[Edge]:
-        return await self._engine.read(lambda tx: logs.sources_of(tx, board_id, derived))
+        return await self._read(lambda tx: logs.sources_of(tx, board_id, derived))
 
     async def derived_from(
         self, board_id: BoardId, sources: Sequence[SourceRef], limit: int
     ) -> Sequence[Edge]:
-        return await self._engine.read(lambda tx: logs.derived_from(tx, board_id, sources, limit))
+        return await self._read(lambda tx: logs.derived_from(tx, board_id, sources, limit))
 
     async def expired(self, now: Micros, limit: int) -> Sequence[tuple[BoardId, Expiring]]:
-        return await self._engine.read(lambda tx: logs.expired(tx, now, limit))
+        return await self._read(lambda tx: logs.expired(tx, now, limit))
 
     async def prune(self, now: Micros, limit: int) -> int:
         return await self._write(lambda tx: logs.prune(tx, now, limit))
@@ -303,14 +276,12 @@ class SqlStore:
         return await self._write(lambda tx: people.end_session(tx, board_id, session_id, now))
 
     async def find_session(self, board_id: BoardId, session_id: SessionId) -> SessionRecord | None:
-        return await self._engine.read(lambda tx: people.find_session(tx, board_id, session_id))
+        return await self._read(lambda tx: people.find_session(tx, board_id, session_id))
 
     async def list_sessions(
         self, board_id: BoardId, before: tuple[Micros, str] | None, limit: int, principal: PrincipalId | None
     ) -> Sequence[SessionRecord]:
-        return await self._engine.read(
-            lambda tx: people.list_sessions(tx, board_id, before, limit, principal)
-        )
+        return await self._read(lambda tx: people.list_sessions(tx, board_id, before, limit, principal))
 
     # Principals
 
@@ -327,16 +298,16 @@ class SqlStore:
         return await self._write(lambda tx: people.disable_principal(tx, principal))
 
     async def find_principal(self, principal: PrincipalId) -> Principal | None:
-        return await self._engine.read(lambda tx: people.find_principal(tx, principal))
+        return await self._read(lambda tx: people.find_principal(tx, principal))
 
     async def list_principals(self, after: str, limit: int) -> Sequence[Principal]:
-        return await self._engine.read(lambda tx: people.list_principals(tx, after, limit))
+        return await self._read(lambda tx: people.list_principals(tx, after, limit))
 
     async def find_token(self, token_id: TokenId) -> tuple[TokenRecord, Principal] | None:
-        return await self._engine.read(lambda tx: people.find_token(tx, token_id))
+        return await self._read(lambda tx: people.find_token(tx, token_id))
 
     async def list_tokens(self, principal: PrincipalId) -> Sequence[TokenRecord]:
-        return await self._engine.read(lambda tx: people.list_tokens(tx, principal))
+        return await self._read(lambda tx: people.list_tokens(tx, principal))
 
     async def add_token(self, token: TokenRecord, others_expire: Micros | None) -> None:
         await self._write(lambda tx: people.add_token(tx, token, others_expire))
@@ -349,14 +320,14 @@ class SqlStore:
         await self._write(lambda tx: people.audit(tx, named))
 
     async def list_audit(self, before: int | None, limit: int) -> Sequence[tuple[int, AuditRecord]]:
-        return await self._engine.read(lambda tx: people.list_audit(tx, before, limit))
+        return await self._read(lambda tx: people.list_audit(tx, before, limit))
 
     # The store
 
     async def start(self) -> None:
         await self._engine.start()
         loop = asyncio.get_running_loop()
-        self._engine.listen(lambda board_id: _call_soon(loop, self._wakeups.put_nowait, board_id))
+        self._engine.listen(lambda board_id: _call_soon(loop, self._woken, board_id))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -368,11 +339,87 @@ class SqlStore:
         return self._engine.warnings()
 
     async def ping(self) -> None:
-        await self._engine.read(lambda tx: tx.rows("SELECT 1"))
+        await self._read(lambda tx: tx.rows("SELECT 1"))
 
     async def wakeups(self) -> AsyncIterator[BoardId]:
         while True:
-            yield await self._wakeups.get()
+            await self._wake.wait()
+            while self._changed:
+                board_id = next(iter(self._changed))
+                del self._changed[board_id]
+                yield board_id
+            self._wake.clear()
+
+    def _woken(self, board_id: BoardId) -> None:
+        self._changed[board_id] = None
+        self._wake.set()
+
+
+class _Batch:
+    """A batch as a unit of work; `verdicts` outlives a COMMIT whose answer is lost."""
+
+    def __init__(
+        self,
+        board_id: BoardId,
+        items: Sequence[CommitItem],
+        wanted: Needs,
+        secret: bytes,
+        batch_id: str,
+        clock: Clock,
+    ) -> None:
+        self._board_id = board_id
+        self._items = items
+        self._wanted = wanted
+        self._secret = secret
+        self._batch_id = batch_id
+        self._clock = clock
+        self.verdicts: list[Verdict] = []
+
+    def __call__(self, tx: WriteTx) -> None:
+        results = tx.gather(picture_queries(tx.dialect, self._board_id, self._wanted, self._secret))
+        state, conflict_seq = board_state(self._board_id, results)
+        now = max(self._clock.now(), state.last_commit_time)
+        before = dict(state.usage)
+        picture = picture_of(state, now, self._wanted, results, self._secret)
+        self.verdicts = judge(picture, self._items, self._batch_id)
+        tx.execute_all(batch_statements(tx.dialect, state, before, self.verdicts, conflict_seq))
+        if any(isinstance(verdict, Accepted) for verdict in self.verdicts):
+            tx.wake(self._board_id)
+
+
+def _happened(tx: WriteTx, board_id: BoardId, batch_id: str) -> bool:
+    """Tell whether a batch was committed. Under the board's row lock: it may still be on its way."""
+    tx.rows(
+        f"SELECT head FROM boards WHERE board_id = :board_id{tx.dialect.for_update}",
+        board_id=board_id,
+    )
+    return bool(
+        tx.rows(
+            "SELECT 1 FROM commits WHERE board_id = :board_id AND batch_id = :batch_id LIMIT 1",
+            board_id=board_id,
+            batch_id=batch_id,
+        )
+    )
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds left, at least a moment: an engine says itself that time is up."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _refused_by_database() -> SlateboardError:
+    return SlateboardError(
+        Reason.INTERNAL,
+        "the database refused this request, and only this one; nothing of it happened: the server's log has the"
+        " incident",
+    )
+
+
+def _not_confirmed() -> SlateboardError:
+    return SlateboardError(
+        Reason.STORAGE_DOWN,
+        "the database did not confirm a write; what was acknowledged is safe: retry with the same request_id",
+    )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[BoardId], None], board_id: BoardId) -> None:

@@ -17,6 +17,12 @@ Statement: TypeAlias = tuple[str, Sequence[dict[str, Any]]]
 """SQL and the rows of parameters it runs with."""
 
 
+_COUNT_DROPPED = (
+    "UPDATE boards SET conflicts_dropped = conflicts_dropped + (SELECT count(*) FROM conflicts c"
+    " WHERE c.board_id = :board_id AND c.number <= :below) WHERE board_id = :board_id"
+)
+
+
 def batch_statements(
     dialect: Dialect,
     state: BoardState,
@@ -114,11 +120,10 @@ def batch_statements(
         ]
         statements.append((dialect.insert("conflicts"), rows))
         if (conflict_seq + len(kept)) // 64 != conflict_seq // 64:
+            below = [board | {"below": conflict_seq + len(kept) - MAX_CONFLICTS_KEPT}]
+            statements.append((_COUNT_DROPPED, below))
             statements.append(
-                (
-                    "DELETE FROM conflicts WHERE board_id = :board_id AND number <= :below",
-                    [board | {"below": conflict_seq + len(kept) - MAX_CONFLICTS_KEPT}],
-                )
+                ("DELETE FROM conflicts WHERE board_id = :board_id AND number <= :below", below)
             )
     statements.append(
         (
