@@ -1,0 +1,340 @@
+"""A worker: claims tasks, does them, publishes what comes out, and takes over what a dead one has left.
+
+It knows its name, the board and a token, which come through a pipe (`python -m agents_demo.worker` is started by the
+team and reads one line of JSON from standard input); all else it learns from the board. It never speaks to another
+process but through the board, and leaves when the pipe closes, so that no worker outlives the team.
+
+What keeps it honest is the board, not its good will: a claim is a key that only one can create; a result goes out in
+one commit with its claim, so who has lost the claim publishes nothing; and a commit names its session, so who was
+silent for too long, and may have been replaced, is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import slateboard
+from agents_demo import aggregate, board_keys, cleaning, orders
+from agents_demo.board_keys import Claim, Plan, Step, Task
+from agents_demo.follow import Follow, Overdue
+from slateboard import Board, Conflict, Entry, Put, Session, SessionDead, SessionState, View
+
+SESSION_TTL: Final = 3.0
+"""Seconds of silence after which a worker counts as dead, by the server's clock."""
+_PATIENCE: Final = 600.0
+_BARRIER_PATIENCE: Final = 10.0
+_ACCIDENT_PATIENCE: Final = 60.0
+_UPDATE_TIMEOUT: Final = 60.0
+_SESSIONS: Final = 10
+"""Sessions a worker starts, one after the other, before it gives up on a machine that is too slow for it."""
+
+T = TypeVar("T")
+
+
+class WorkerError(Exception):
+    """The work cannot be done; the message says why."""
+
+
+class ClaimLost(Exception):
+    """Somebody else has the task: this worker had been silent for too long. Nothing was published."""
+
+
+class Worker:
+    """One worker on a board."""
+
+    def __init__(self, board: Board, name: str, seed: int) -> None:
+        self._board = board
+        self._name = name
+        # Which of several free tasks is taken: differently by each, so that they seldom run for the same one.
+        self._random = random.Random(f"{seed}/{name}")  # noqa: S311  # spreads, guards nothing
+        self._checked: set[tuple[str, str]] = set()
+        self._met = False
+
+    def run(self) -> None:
+        """Work until the plan says that nothing is left.
+
+        Raises:
+            WorkerError: The work cannot be done.
+            slateboard.SlateError: The board cannot be used.
+            Overdue: Nothing happened for minutes.
+        """
+        for left in reversed(range(_SESSIONS)):
+            try:
+                with self._board.session(ttl=SESSION_TTL, purpose="demo worker", task="waiting") as session:
+                    self._follow_work(session)
+                    return
+            except SessionDead:
+                # What was claimed may be somebody else's by now: begin anew with what the board says.
+                if not left:
+                    raise
+
+    def _follow_work(self, session: Session) -> None:
+        self._arrive()
+        with Follow(
+            self._board,
+            [board_keys.TASKS, "plan/"],
+            waiting_for="tasks",
+            patience=_PATIENCE,
+            snapshot=True,
+            view=View.KEYS,
+        ) as changes:
+            for _ in changes:
+                if not self._do_what_is_there(session):
+                    return
+
+    def _arrive(self) -> None:
+        try:
+            self._board.put(f"{board_keys.TEAM}{self._name}", {"worker": self._name}, absent=True)
+        except Conflict:
+            return  # it was here before, in a session that died
+
+    def _do_what_is_there(self, session: Session) -> bool:
+        """Claim and do one task after the other until none is left to claim; False once the plan is done."""
+        while True:
+            written = self._board.get(board_keys.PLAN, None)
+            if written is None:
+                return True
+            plan = Plan.from_json(written.value)
+            if plan.step is Step.DONE:
+                return False
+            found = self._find_task(session)
+            if found is None:
+                return True
+            task, given, claim = found
+            session.task = task.name
+            try:
+                self._do(plan, task, given, claim)
+            except ClaimLost:
+                continue
+            finally:
+                session.task = "waiting"
+
+    def _find_task(self, session: Session) -> tuple[Task, Entry, Entry] | None:
+        """Claim a task that nobody has, else one whose worker is dead: the task, its entry, the claim."""
+        claims = {entry.key: entry for entry in self._board.list(board_keys.CLAIMS)}
+        tasks = [(Task.from_json(entry.value), entry) for entry in self._board.list(board_keys.TASKS)]
+        free = [item for item in tasks if _claim_key(item[0]) not in claims]
+        self._random.shuffle(free)
+        for task, given in free:
+            try:
+                claim = self._board.put(
+                    _claim_key(task), Claim(self._name, session.id).to_json(), absent=True
+                )
+            except Conflict:
+                continue  # another one was faster
+            return task, given, claim
+        return self._take_over(session, tasks, claims)
+
+    def _take_over(
+        self, session: Session, tasks: Sequence[tuple[Task, Entry]], claims: dict[str, Entry]
+    ) -> tuple[Task, Entry, Entry] | None:
+        """Replace the claim of a worker whose session is dead; of several who try, one succeeds."""
+        left = [
+            (task, given, claims[_claim_key(task)]) for task, given in tasks if _claim_key(task) in claims
+        ]
+        open_ = [(*item, claim) for item in left if not (claim := Claim.from_json(item[2].value)).done]
+        if not any(claim.session != session.id for *_, claim in open_):
+            return None
+        alive = {info.session_id for info in self._board.sessions(state=SessionState.ACTIVE)}
+        for task, given, entry, claim in open_:
+            if claim.session in alive:
+                continue
+            mine = Claim(self._name, session.id, taken_from=claim.worker)
+            try:
+                return task, given, self._board.put(entry.key, mine.to_json(), expect=entry)
+            except Conflict:
+                continue
+        return None
+
+    def _do(self, plan: Plan, task: Task, given: Entry, claim: Entry) -> None:
+        path = self._same_file(plan)
+        match task.step:
+            case Step.DEDUPE:
+                if task.accident and claim.version == 1:
+                    self._have_an_accident(path, plan, task)
+                rows = orders.read_raw(path)
+                found = cleaning.find_duplicates(rows, part=task.part, parts=task.parts)
+                self._publish(task, claim, cleaning.duplicates_to_json(found), [given])
+            case Step.JOIN:
+                shares = list(self._board.get_many(map(board_keys.share_key, range(task.parts))).values())
+                if len(shares) != task.parts:
+                    raise WorkerError(f"{len(shares)} of {task.parts} shares of the duplicates are there")
+                joined = cleaning.join_duplicates(map(_duplicates, shares))
+                self._publish(task, claim, cleaning.duplicates_to_json(joined), [given, *shares])
+            case Step.SEPARATE:
+                assert task.rows is not None
+                known = self._board.get(board_keys.DUPLICATES)
+                lines = orders.read_orders(path, task.rows)
+                kept = cleaning.without_duplicates(lines, {copy.dropped for copy in _duplicates(known)})
+                apart = cleaning.rows_of(cleaning.separate(kept).cancellations)
+                self._publish(task, claim, apart, [given, known])
+            case Step.AGGREGATE:
+                partial = self._add_up(path, task, given, claim)
+                self._merge_into_report(plan, task, claim, partial)
+            case Step.DONE:
+                raise WorkerError("the board has a task of a step that has none")
+
+    def _publish(self, task: Task, claim: Entry, result: Sequence[Any], inputs: Sequence[Entry]) -> None:
+        """Put a result and finish its claim in one commit, if the inputs are still what they were."""
+        done = Claim.from_json(claim.value).finished()
+        ops = [
+            Put(task.result_key, result, absent=True, derived_from=inputs),
+            Put(claim.key, done.to_json(), expect=claim),
+        ]
+        _holding(claim, lambda: self._board.commit(ops, inputs))
+
+    def _add_up(self, path: Path, task: Task, given: Entry, claim: Entry) -> Entry:
+        """The figures of a range, as an entry; those a dead worker had published already are used."""
+        assert task.rows is not None
+        known = self._board.get(task.result_key, None)
+        if known is not None:
+            return known
+        sources = self._board.get_many([board_keys.DUPLICATES, board_keys.cancellations_key(task.rows)])
+        if sources.absent:
+            raise WorkerError(f"{sources.absent[0]} is not there")
+        duplicates, apart = sources.values()
+        dropped = {copy.dropped for copy in _duplicates(duplicates)}
+        found = aggregate.aggregate(orders.read_orders(path, task.rows), task.rows, dropped)
+        if found.total.cancelled_lines != len(apart.value):
+            raise WorkerError(
+                f"{apart.key} names {len(apart.value)} lines, but {found.total.cancelled_lines} are there"
+            )
+        value = aggregate.to_json(found)
+        inputs = [given, duplicates, apart]
+        return _holding(
+            claim,
+            lambda: self._board.put(
+                task.result_key, value, absent=True, derived_from=inputs, unchanged=[*inputs, claim]
+            ),
+        )
+
+    def _merge_into_report(self, plan: Plan, task: Task, claim: Entry, partial: Entry) -> None:
+        """Add one's figures to the report that all others are changing too, then finish the claim."""
+        assert task.rows is not None
+        label = task.rows.label
+
+        def add(report: Any) -> Any:
+            if not self._met:
+                self._met = True
+                self._meet_others(plan)
+            return {**report, "parts": {**report["parts"], label: partial.value}}
+
+        updated = _holding(
+            claim,
+            lambda: self._board.update(
+                board_keys.REPORT, add, unchanged=[claim], derived_from=[partial], timeout=_UPDATE_TIMEOUT
+            ),
+        )
+        merged = updated.conflicts if updated.merged else 0
+        done = Claim.from_json(claim.value).finished(updated.conflicts, merged)
+        _holding(claim, lambda: self._board.put(claim.key, done.to_json(), expect=claim))
+
+    def _meet_others(self, plan: Plan) -> None:
+        """Wait until the others have read the report too: then all but one are sure to meet a conflict.
+
+        In real work that is a matter of luck; here everybody should see what comes of it. Who waits in vain goes on.
+        """
+        try:
+            self._board.put(f"{board_keys.BARRIER}{self._name}", {"worker": self._name}, absent=True)
+        except Conflict:
+            return
+        here: set[str] = set()
+        with Follow(
+            self._board,
+            [board_keys.BARRIER],
+            waiting_for="the others",
+            patience=_BARRIER_PATIENCE,
+            snapshot=True,
+            view=View.KEYS,
+        ) as arrivals:
+            try:
+                for batch in arrivals:
+                    here.update(entry.key for entry in batch.entries)
+                    if len(here) >= plan.meet:
+                        return
+            except Overdue:
+                return
+
+    def _have_an_accident(self, path: Path, plan: Plan, task: Task) -> None:
+        """Come half-way, say so on the board, and go no further: the supervisor is to kill this process now."""
+        half = itertools.islice(orders.read_raw(path), plan.lines // 2)
+        seen = sum(1 for _ in half)
+        self._board.put(
+            f"{board_keys.PROGRESS}{task.name}", {"worker": self._name, "rows": seen}, absent=True
+        )
+        threading.Event().wait(_ACCIDENT_PATIENCE)
+        raise WorkerError(f"nobody killed {self._name} in its rehearsed accident")
+
+    def _same_file(self, plan: Plan) -> Path:
+        """The file of the plan, once it is seen to be the one the plan was made for."""
+        if (plan.file, plan.digest) not in self._checked:
+            if orders.content_digest(Path(plan.file)) != plan.digest:
+                raise WorkerError(f"{plan.file} is not the file the plan was made for: it has changed")
+            self._checked.add((plan.file, plan.digest))
+        return Path(plan.file)
+
+
+def _claim_key(task: Task) -> str:
+    return f"{board_keys.CLAIMS}{task.name}"
+
+
+def _holding(claim: Entry, commit: Callable[[], T]) -> T:
+    """Commit something that rests on a claim.
+
+    Raises:
+        ClaimLost: Somebody else has the task by now.
+        slateboard.Conflict: Something else had changed, which nobody should have touched.
+    """
+    try:
+        return commit()
+    except Conflict as error:
+        if any(violation.key == claim.key for violation in error.violations):
+            raise ClaimLost from error
+        raise
+
+
+def _duplicates(entry: Entry) -> list[cleaning.Duplicate]:
+    return cleaning.duplicates_from_json(entry.value)
+
+
+# From here on: the process.
+
+
+def main() -> int:
+    """Read who to be from standard input, work, and return the exit code."""
+    pipe = _lines(0)
+    start = json.loads(next(pipe))
+    threading.Thread(target=_leave_with_the_team, args=(pipe,), name="demo-pipe", daemon=True).start()
+    try:
+        with slateboard.connect(start["server"], token=start["token"]) as client:
+            Worker(client.board(start["board"]), start["name"], start["seed"]).run()
+    except (WorkerError, Overdue, slateboard.SlateError, ValueError, OSError) as error:
+        print(f"{start['name']}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _leave_with_the_team(pipe: Iterator[bytes]) -> None:
+    for _ in pipe:
+        pass
+    os._exit(3)
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Lines of a pipe, without the lock that a buffered reader would hold while the interpreter shuts down."""
+    rest = b""
+    while piece := os.read(descriptor, 4096):
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+
+
+if __name__ == "__main__":
+    sys.exit(main())
