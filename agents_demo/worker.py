@@ -178,7 +178,7 @@ class Worker:
                 self._publish(task, claim, apart, [given, known])
             case Step.AGGREGATE:
                 partial = self._add_up(path, task, given, claim)
-                self._merge_into_report(plan, task, claim, partial)
+                self._merge_into_report(task, claim, partial)
             case Step.DONE:
                 raise WorkerError("the board has a task of a step that has none")
 
@@ -216,7 +216,7 @@ class Worker:
             ),
         )
 
-    def _merge_into_report(self, plan: Plan, task: Task, claim: Entry, partial: Entry) -> None:
+    def _merge_into_report(self, task: Task, claim: Entry, partial: Entry) -> None:
         """Add one's figures to the report that all others are changing too, then finish the claim."""
         assert task.rows is not None
         label = task.rows.label
@@ -224,7 +224,7 @@ class Worker:
         def add(report: Any) -> Any:
             if not self._met:
                 self._met = True
-                self._meet_others(plan)
+                self._meet_others()
             return {**report, "parts": {**report["parts"], label: partial.value}}
 
         updated = _holding(
@@ -237,7 +237,7 @@ class Worker:
         done = Claim.from_json(claim.value).finished(updated.conflicts, merged)
         _holding(claim, lambda: self._board.put(claim.key, done.to_json(), expect=claim))
 
-    def _meet_others(self, plan: Plan) -> None:
+    def _meet_others(self) -> None:
         """Wait until the others have read the report too: then all but one are sure to meet a conflict.
 
         In real work that is a matter of luck; here everybody should see what comes of it. Who waits in vain goes on.
@@ -246,6 +246,8 @@ class Worker:
             self._board.put(f"{board_keys.BARRIER}{self._name}", {"worker": self._name}, absent=True)
         except Conflict:
             return
+        # Read now: the plan that was read before the task was found may be that of the step before.
+        meet = Plan.from_json(self._board.get(board_keys.PLAN).value).meet
         here: set[str] = set()
         with Follow(
             self._board,
@@ -258,7 +260,7 @@ class Worker:
             try:
                 for batch in arrivals:
                     here.update(entry.key for entry in batch.entries)
-                    if len(here) >= plan.meet:
+                    if len(here) >= meet:
                         return
             except Overdue:
                 return
