@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import replace
 
@@ -207,7 +208,7 @@ def _recount(tx: Tx, board_id: BoardId, counter: CounterKey) -> None:
     )
 
 
-def _drop_superseded(tx: Tx, board_id: BoardId, done: int, floor: int, limit: int) -> tuple[int, int]:
+def _drop_superseded(tx: WriteTx, board_id: BoardId, done: int, floor: int, limit: int) -> tuple[int, int]:
     """Drop what versions after revision `done` supersede; return how far it came and how many it dropped.
 
     It goes along the superseding versions, so each is looked at once in the board's life, however often the floor rises.
@@ -224,18 +225,31 @@ def _drop_superseded(tx: Tx, board_id: BoardId, done: int, floor: int, limit: in
     )
     # Whole revisions, at least one: a commit may have more versions than the limit.
     upto = max(beyond[0][0] - 1, done + 1) if beyond else floor
-    dropped = tx.run(
-        "UPDATE versions SET value = NULL, notes = NULL, content_type = '', compacted = 1"
-        " WHERE board_id = :board_id AND compacted = 0 AND (revision, op_index) IN (SELECT p.revision, p.op_index"
-        f" FROM versions n {tx.dialect.join} versions p ON p.board_id = :board_id AND p.region = n.region"
-        " AND p.key = n.key AND p.version = n.version - 1"
-        " WHERE n.board_id = :board_id AND n.revision > :done AND n.revision <= :upto)",
+    before = tx.rows(
+        "SELECT region, key, version - 1 FROM versions WHERE board_id = :board_id AND revision > :done"
+        " AND revision <= :upto AND version > 1",
         board_id=board_id,
         done=done,
         upto=upto,
     )
-    tx.run("UPDATE boards SET compacted = :upto WHERE board_id = :board_id", board_id=board_id, upto=upto)
-    return upto, dropped
+    # Two plain steps: as one UPDATE over a self-join, PostgreSQL picks dreadful plans before the table is analysed.
+    superseded = tx.rows(
+        f"SELECT v.revision, v.op_index FROM {tx.dialect.triples('places')} AS w {tx.dialect.join} versions v"
+        " ON v.board_id = :board_id AND v.region = w.region AND v.key = w.key AND v.version = w.version"
+        " WHERE v.compacted = 0",
+        board_id=board_id,
+        places=json.dumps([list(row) for row in before], ensure_ascii=False),
+    )
+    drop = (
+        "UPDATE versions SET value = NULL, notes = NULL, content_type = '', compacted = 1"
+        " WHERE board_id = :board_id AND revision = :at AND op_index = :op_index"
+    )
+    places = [{"board_id": board_id, "at": at, "op_index": op_index} for at, op_index in superseded]
+    progress = "UPDATE boards SET compacted = :upto WHERE board_id = :board_id"
+    if places:
+        tx.execute_all([(drop, places)])
+    tx.execute_all([(progress, [{"board_id": board_id, "upto": upto}])])
+    return upto, len(places)
 
 
 def compact(tx: WriteTx, board_id: BoardId, revision: Revision, limit: int) -> tuple[Head, int, bool]:

@@ -41,7 +41,7 @@ _WRITERS = 4
 _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
 _TIMEOUTS = "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true)"
-_OPTIONS = "-c idle_in_transaction_session_timeout=5000"
+_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c jit=off"
 
 
 class PostgresDialect:
