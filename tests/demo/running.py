@@ -28,7 +28,8 @@ class Run:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "agents_demo", *options],
             cwd=folder,
-            env={**kept, _MARK: self._mark, **(env or {})},
+            # Scratch space inside the folder: a run that is killed cannot tidy up after itself.
+            env={**kept, _MARK: self._mark, "TMPDIR": str(folder), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
