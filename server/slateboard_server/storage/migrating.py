@@ -20,13 +20,13 @@ _ALEMBIC = threading.Lock()
 """Alembic keeps its environment in module globals."""
 
 
-def migrate(connection: sa.Connection, migrations: Path = MIGRATIONS) -> None:
+def migrate(connection: sa.Connection) -> None:
     """Run the steps this database has not seen, in the transaction that is open on `connection`.
 
     STORAGE_DOWN where the schema was made by a newer program.
     """
     config = Config()
-    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     script = ScriptDirectory.from_config(config)
     known = {step.revision for step in script.walk_revisions()}
