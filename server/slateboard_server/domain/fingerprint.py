@@ -8,101 +8,111 @@ and would otherwise let a reader of the database test guesses of a purged value.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Final
 
-from slateboard_server.domain.commit import Append, CommitItem, Delete, NewContent, PrefixGuard, Put
-from slateboard_server.domain.entry import SourceRef
+from slateboard_server.domain.commit import Append, CommitItem, Guard, NewContent, Op, PrefixGuard, Put
+from slateboard_server.domain.entry import NO_ANNOTATIONS, Annotations, SourceRef
 
-_Field: TypeAlias = bytes | str | int | None
+_NOTHING: Final = b"n0:"
 
 
-def _number(value: float) -> str:
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _NOTHING
+    data = value.encode()
+    return b"s%d:%b" % (len(data), data)
+
+
+def _integer(value: int | None) -> bytes:
+    if value is None:
+        return _NOTHING
+    data = b"%d" % value
+    return b"i%d:%b" % (len(data), data)
+
+
+def _number(value: float) -> bytes:
     """Write a number in the shortest way that reads back as the same; an integer and both zeros as the same float."""
-    return repr(float(value) + 0.0)
+    return _text(repr(float(value) + 0.0))
 
 
-def _content(content: NewContent) -> Iterator[_Field]:
-    yield content.value
-    yield content.content_type
-    yield int(content.kind)
-    yield content.expire_time
-    if content.ttl is not None:  # a text where a trust would be a number: no other content is encoded like it
-        yield "ttl"
-        yield content.ttl
-    yield content.trust
-    notes = content.annotations
-    yield notes.subject
-    yield notes.attribute
-    yield len(notes.topics)
-    yield from notes.topics
-    yield len(notes.labels)
-    for name, value in notes.labels:
-        yield name
-        yield value
-    yield _number(notes.confidence)
-    yield _number(notes.importance)
-    yield notes.valid_from
-    yield notes.valid_to
-    yield notes.turn
-    yield notes.tool
-    yield len(notes.source_uris)
-    yield from notes.source_uris
-    yield notes.traceparent
-    yield notes.note
-    yield int(notes.derivation_waived)
-    yield len(content.derivations)
+def _texts(values: Sequence[str]) -> bytes:
+    return _integer(len(values)) + b"".join([_text(value) for value in values])
+
+
+def _annotations(notes: Annotations) -> bytes:
+    return b"".join(
+        (
+            _text(notes.subject),
+            _text(notes.attribute),
+            _texts(notes.topics),
+            _integer(len(notes.labels)),
+            *[_text(name) + _text(value) for name, value in notes.labels],
+            _number(notes.confidence),
+            _number(notes.importance),
+            _integer(notes.valid_from),
+            _integer(notes.valid_to),
+            _text(notes.turn),
+            _text(notes.tool),
+            _texts(notes.source_uris),
+            _text(notes.traceparent),
+            _text(notes.note),
+            _integer(notes.derivation_waived),
+        )
+    )
+
+
+_NO_ANNOTATIONS: Final = _annotations(NO_ANNOTATIONS)
+
+
+def _content(content: NewContent) -> bytes:
+    parts = [
+        b"b%d:%b" % (len(content.value), content.value),
+        _text(content.content_type),
+        _integer(content.kind),
+        _integer(content.expire_time),
+        # A text where a trust would be a number: no other content is encoded like it.
+        b"" if content.ttl is None else b"s3:ttl" + _integer(content.ttl),
+        _integer(content.trust),
+        # Most writers say nothing here: encoded once, not for each of their commits.
+        _NO_ANNOTATIONS if content.annotations is NO_ANNOTATIONS else _annotations(content.annotations),
+        _integer(len(content.derivations)),
+    ]
     for derivation in content.derivations:
-        yield len(derivation)
+        parts.append(_integer(len(derivation)))
         for source in derivation:
             if isinstance(source, SourceRef):
-                yield source.region
-                yield source.key
-                yield source.version
+                parts += (_text(source.region), _text(source.key), _integer(source.version))
             else:
-                yield "op"
-                yield source.op
+                parts += (b"s2:op", _integer(source.op))
+    return b"".join(parts)
 
 
-def _fields(item: CommitItem) -> Iterator[_Field]:
-    yield "slateboard commit 1"
-    yield item.note
-    yield item.incarnation
-    yield item.session.session_id if item.session else None
-    yield len(item.ops)
-    for op in item.ops:
-        yield op.region
-        if isinstance(op, Append):
-            yield "append"
-            yield op.prefix
-            yield from _content(op.content)
-            continue
-        yield "put" if isinstance(op, Put) else "delete"
-        yield op.key
-        yield op.precondition.expect.value
-        yield op.precondition.version
-        yield op.precondition.etag
-        if isinstance(op, Delete):
-            yield op.note
-            yield int(op.tombstone)
-        else:
-            yield from _content(op.content)
-    yield len(item.guards)
-    for guard in item.guards:
-        yield guard.region
-        if isinstance(guard, PrefixGuard):
-            yield "prefix"
-            yield guard.prefix
-            yield guard.since
-        else:
-            yield "version"
-            yield guard.key
-            yield guard.version
-    yield len(item.claims)
-    for claim in item.claims:
-        yield claim.lock_id
-        yield claim.token
+def _op(op: Op) -> Iterator[bytes]:
+    yield _text(op.region)
+    if isinstance(op, Append):
+        yield b"s6:append"
+        yield _text(op.prefix)
+        yield _content(op.content)
+        return
+    yield b"s3:put" if isinstance(op, Put) else b"s6:delete"
+    yield _text(op.key)
+    wanted = op.precondition
+    yield _text(wanted.expect.value)
+    yield _integer(wanted.version)
+    yield _text(wanted.etag)
+    if isinstance(op, Put):
+        yield _content(op.content)
+    else:
+        yield _text(op.note)
+        yield _integer(op.tombstone)
+
+
+def _guard(guard: Guard) -> bytes:
+    if isinstance(guard, PrefixGuard):
+        return _text(guard.region) + b"s6:prefix" + _text(guard.prefix) + _integer(guard.since)
+    return _text(guard.region) + b"s7:version" + _text(guard.key) + _integer(guard.version)
 
 
 def canonical_encoding(item: CommitItem) -> bytes:
@@ -111,18 +121,19 @@ def canonical_encoding(item: CommitItem) -> bytes:
     Letters: b bytes, s text (UTF-8), i integer (decimal), n nothing. `validate_only`, the principal and the credential
     are left out: the first writes nothing, the others are part of the row's key or may change between tries.
     """
-    parts: list[bytes] = []
-    for value in _fields(item):
-        if value is None:
-            parts.append(b"n0:")
-            continue
-        if isinstance(value, bytes):
-            letter, data = b"b", value
-        elif isinstance(value, str):
-            letter, data = b"s", value.encode()
-        else:
-            letter, data = b"i", b"%d" % value
-        parts.append(b"%b%d:%b" % (letter, len(data), data))
+    parts = [
+        b"s19:slateboard commit 1",
+        _text(item.note),
+        _text(item.incarnation),
+        _text(item.session.session_id if item.session else None),
+        _integer(len(item.ops)),
+    ]
+    for op in item.ops:
+        parts += _op(op)
+    parts.append(_integer(len(item.guards)))
+    parts += [_guard(guard) for guard in item.guards]
+    parts.append(_integer(len(item.claims)))
+    parts += [_text(claim.lock_id) + _integer(claim.token) for claim in item.claims]
     return b"".join(parts)
 
 
