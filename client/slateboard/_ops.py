@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias, TypedDict, Unpack
 
 from slateboard import _values
 from slateboard._entries import Derivation, Entry, Source
 from slateboard._enums import Kind, Trust
-from slateboard._values import Value
+from slateboard._values import Duration, Value
 from slateboard.errors import Invalid, Reincarnated
 from slateboard.v1 import commit_pb2, types_pb2
 
@@ -39,6 +39,8 @@ class ContentOptions(TypedDict, total=False):
     valid_to: datetime
     expire_time: datetime
     """From this moment on the entry is absent; with a time zone."""
+    ttl: Duration
+    """Instead of expire_time: absent this long after the commit, by the server's clock. At least a second."""
     trust: Trust
     """The trust asked for; the stored one can only be lower."""
     turn: str
@@ -269,6 +271,10 @@ def make_content(value: Value, options: ContentOptions) -> types_pb2.Content:
         content.valid_to.FromDatetime(_values.aware(options["valid_to"], "valid_to"))
     if "expire_time" in options:
         content.expire_time.FromDatetime(_values.aware(options["expire_time"], "expire_time"))
+    if "ttl" in options:
+        if "expire_time" in options:
+            raise Invalid("give expire_time or ttl, not both", metadata={"field": "ttl"})
+        content.ttl.FromTimedelta(timedelta(seconds=_values.seconds(options["ttl"], "ttl")))
     return content
 
 
