@@ -21,6 +21,9 @@ File = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="Take the value from a file.")
 ]
 AsText = Annotated[bool, typer.Option("--text", help="Text, also where it looks like JSON.")]
+AsJson = Annotated[
+    bool, typer.Option("--json-value", help="JSON, which the value must then be: also a string in quotes.")
+]
 ContentType = Annotated[str | None, typer.Option(metavar="TYPE", help="What the bytes are, e.g. image/png.")]
 TrustOption = Annotated[
     str | None,
@@ -35,9 +38,16 @@ DerivedFrom = Annotated[
 Expires = Annotated[
     str | None, typer.Option(metavar="TIME", help="Absent from then on, e.g. 2030-01-31T12:00:00Z.")
 ]
+Ttl = Annotated[
+    str | None, typer.Option(metavar="SPAN", help="Absent after so long, e.g. 90s, 15m, 12h or 30d.")
+]
 Note = Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who read the history.")]
 Label = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label. May be repeated.")]
 Expect = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only if the key is at this version.")]
+AnyState = Annotated[
+    bool, typer.Option("--any-state", help="Whatever is there, where the board allows that.")
+]
+Etag = Annotated[str | None, typer.Option(metavar="ETAG", help="Only if the value has this etag.")]
 
 
 def add_to(slate: typer.Typer) -> None:
@@ -119,23 +129,28 @@ def put(
     absent: Annotated[
         bool, typer.Option("--absent", help="Only if the key is absent; this is the default.")
     ] = False,
-    any_state: Annotated[
-        bool, typer.Option("--any-state", help="Whatever is there, where the board allows that.")
-    ] = False,
-    etag: Annotated[str | None, typer.Option(metavar="ETAG", help="Only if the value has this etag.")] = None,
+    any_state: AnyState = False,
+    etag: Etag = None,
     as_text: AsText = False,
+    as_json: AsJson = False,
     content_type: ContentType = None,
     trust: TrustOption = None,
     derived_from: DerivedFrom = None,
     expires: Expires = None,
+    ttl: Ttl = None,
     note: Note = "",
     label: Label = None,
 ) -> None:
-    """Write a value: create the key, or with --expect N replace that version."""
+    """Write a value: create the key, or with --expect N replace that version.
+
+    What is a JSON object, array, number, true, false or null is stored as JSON; else valid UTF-8 as text; else as bytes.
+    --json-value, --text and --content-type say otherwise. A value that begins with a dash goes behind two of them:
+    slate put KEY -- -5
+    """
     given = [expect is not None, absent, any_state, etag is not None]
     if sum(given) > 1:
         raise problems.usage("give one of --expect N, --absent, --any-state and --etag ETAG")
-    made = values.typed(values.read(value, file), as_text=as_text, content_type=content_type)
+    made = values.typed(values.read(value, file), as_text=as_text, as_json=as_json, content_type=content_type)
     from slateboard import Conflict  # noqa: PLC0415 -- brings in grpc
 
     region = state.region()
@@ -144,6 +159,7 @@ def put(
         trust=trust,
         derived_from=derived_from or (),
         expires=expires,
+        ttl=ttl,
         note=note,
         labels=label or (),
         region=region,
@@ -192,7 +208,10 @@ def _again(arguments: list[str], version: int) -> str:
     credential = ""
     for word in rest:
         name, equals, _ = word.partition("=")
-        if word == "--":
+        if word in {"--server", "--board", "--region"}:
+            # Their values may look like a command.
+            words += [word, next(rest, "")]
+        elif word == "--":
             words += [word, *rest]
         elif name in {"--expect", "--etag", "--token"}:
             if not equals:
@@ -230,21 +249,24 @@ def append(
     value: ValueArgument = None,
     file: File = None,
     as_text: AsText = False,
+    as_json: AsJson = False,
     content_type: ContentType = None,
     trust: TrustOption = None,
     derived_from: DerivedFrom = None,
     expires: Expires = None,
+    ttl: Ttl = None,
     note: Note = "",
     label: Label = None,
 ) -> None:
     """Add a value below a prefix, under a key that the server names. Conflicts with nobody."""
-    made = values.typed(values.read(value, file), as_text=as_text, content_type=content_type)
+    made = values.typed(values.read(value, file), as_text=as_text, as_json=as_json, content_type=content_type)
     region = state.region()
     content = values.content(
         made,
         trust=trust,
         derived_from=derived_from or (),
         expires=expires,
+        ttl=ttl,
         note=note,
         labels=label or (),
         region=region,
@@ -253,20 +275,29 @@ def append(
         _show_written(board.append(values.prefix(prefix), made.raw, region=region, **content))
 
 
-def rm(key: Key, expect: Expect = None, note: Note = "") -> None:
+def rm(
+    key: Key, expect: Expect = None, any_state: AnyState = False, etag: Etag = None, note: Note = ""
+) -> None:
     """Remove a key, at the version it has now (or at --expect N). The history keeps what it held."""
+    if sum((expect is not None, any_state, etag is not None)) > 1:
+        raise problems.usage("give one of --expect N, --any-state and --etag ETAG")
     from slateboard import Conflict, View  # noqa: PLC0415 -- brings in grpc
     from slateboard.cli import documents  # noqa: PLC0415 -- as above
 
     with state.board() as (_, board):
-        entry = _find(board, key, view=View.KEYS)
+        if not any_state:
+            entry = _find(board, key, view=View.KEYS)
+            expect = entry.version if expect is None and etag is None else expect
         try:
-            done = board.delete(key, expect=expect or entry.version, region=state.region(), note=note)
+            done = board.delete(
+                key, expect=expect, any_state=any_state, etag=etag, region=state.region(), note=note
+            )
         except Conflict as error:
             raise _contention(error, key) from error
+    removed = f"{text.line(key)}  removed  version {done.version}  revision {done.revision}"
     state.show(
         lambda: documents.op_result(done),
-        lambda: output.out(f"{text.line(key)}  removed  version {done.version}  revision {done.revision}"),
+        lambda: output.out(removed) if done.changed else output.err(f"nothing was stored under {key!r}"),
     )
 
 

@@ -46,9 +46,11 @@ def begin(arguments: list[str]) -> None:
 
 
 def region() -> str | None:
-    """The region asked for; None is the shared one. `private` is one's own."""
-    asked = _current.region
-    return "private/" if asked in {"private", "private/"} else asked
+    """The region asked for; None is the shared one. `private` becomes the caller's own, which takes a call."""
+    if _current.region in {"private", "private/"}:
+        with client() as made:
+            _current.region = f"private/{made.whoami().id}"
+    return _current.region
 
 
 def _flag(name: str) -> bool:

@@ -30,10 +30,18 @@ class Typed:
     content_type: str
 
 
-def typed(raw: bytes, *, as_text: bool, content_type: str | None) -> Typed:
+def typed(raw: bytes, *, as_text: bool, as_json: bool, content_type: str | None) -> Typed:
     """Objects, arrays, numbers, true, false and null are JSON unless told otherwise; then text; else bytes."""
+    if as_text + as_json + (content_type is not None) > 1:
+        raise problems.usage("give one of --text, --json-value and --content-type TYPE")
     if content_type is not None:
         return Typed(raw, content_type)
+    if as_json:
+        try:
+            json.loads(raw, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise problems.usage(f"--json-value: the value is not JSON: {error}") from error
+        return Typed(raw, JSON)
     try:
         decoded = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -138,11 +146,14 @@ def content(
     trust: str | None,
     derived_from: Iterable[str],
     expires: str | None,
+    ttl: str | None,
     note: str,
     labels: Iterable[str],
     region: str | None,
 ) -> ContentOptions:
     """The options of a put or append."""
+    if expires is not None and ttl is not None:
+        raise problems.usage("give --expires TIME or --ttl SPAN, not both")
     from slateboard import Trust  # noqa: PLC0415 -- brings in grpc
 
     options: ContentOptions = {"content_type": made.content_type}
@@ -152,6 +163,8 @@ def content(
         options["derived_from"] = found
     if expires is not None:
         options["expire_time"] = moment(expires, "--expires")
+    if ttl is not None:
+        options["ttl"] = duration(ttl, "--ttl")
     if note:
         options["note"] = note
     if pairs := dict(_pair(one) for one in labels):
