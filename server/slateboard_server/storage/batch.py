@@ -94,24 +94,38 @@ def key_digest(secret: bytes, region: str, key: str) -> str:
     return blake2b(f"{region}\0{key}".encode(), key=secret, digest_size=16, person=b"counter").hexdigest()
 
 
-_TAIL = 1_000
-# The newest change under a prefix: looked for in the tail of the log; where the guard is older than that, among the keys
-# under the prefix, so that neither a long log nor an old revision makes it slow. Compaction takes only tombstones up to
-# the floor from `current`, and a guard below the floor is refused anyway.
+# The newest change under a prefix after a revision, found on the shorter of two ways: back along the log, or over the keys
+# under the prefix. A guard of late walks the log, one over few keys looks at these; of an old guard over many keys, the
+# newest stretch of the log mostly decides. So neither a large board nor a long log makes guards slow, and the way not
+# taken is an empty range of its index: a condition beside the index would be tried on every row. Compaction takes only
+# tombstones up to the floor from `current`, and a guard below the floor is refused anyway.
+_GUARD_NEAR = 64
+_GUARD_FAR = 10_000
+_GUARD_FEW = 1_000
 _PREFIX_GUARD = """
+WITH way AS MATERIALIZED (
+    SELECT board_id, CASE
+        WHEN :since >= head - :near THEN :since
+        WHEN :few > (SELECT count(*) FROM (
+            SELECT 1 FROM current WHERE board_id = :board_id AND region = :region AND key >= :low AND key < :high
+            LIMIT :few
+        ) AS first_keys) THEN head
+        WHEN :since >= head - :far THEN :since
+        ELSE head - :far END AS walk_from
+    FROM boards WHERE board_id = :board_id
+)
 SELECT key, revision, version, principal, session_id, commit_time FROM (
     SELECT key, revision, version, principal, session_id, commit_time FROM versions
-    WHERE board_id = :board_id AND revision > :since
-    AND revision > (SELECT head - :tail FROM boards WHERE board_id = :board_id)
+    WHERE board_id = :board_id AND revision > (SELECT walk_from FROM way)
     AND region = :region AND key >= :low AND key < :high ORDER BY revision DESC, op_index DESC LIMIT 1
-) AS recent
+) AS walked
 UNION ALL
 SELECT key, mod_revision, version, principal, session_id, commit_time FROM (
     SELECT key, mod_revision, version, principal, session_id, commit_time FROM current
-    WHERE board_id = :board_id AND region = :region AND key >= :low AND key < :high AND mod_revision > :since
-    AND :since < (SELECT head - :tail FROM boards WHERE board_id = :board_id)
+    WHERE board_id = (SELECT board_id FROM way WHERE walk_from > :since)
+    AND region = :region AND key >= :low AND key < :high AND mod_revision > :since
     ORDER BY mod_revision DESC, op_index DESC LIMIT 1
-) AS older
+) AS scanned
 LIMIT 1
 """
 
@@ -175,7 +189,8 @@ def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: 
         queries[f"prefix {number}"] = (
             _PREFIX_GUARD if prefix else _PREFIX_GUARD.replace(" AND key < :high", ""),
             board
-            | {"since": since, "region": region, "low": prefix, "high": prefix_end(prefix), "tail": _TAIL},
+            | {"since": since, "region": region, "low": prefix, "high": prefix_end(prefix)}
+            | {"near": _GUARD_NEAR, "far": _GUARD_FAR, "few": _GUARD_FEW},
         )
     return queries
 

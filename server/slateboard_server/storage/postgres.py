@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import threading
 import time
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,6 +23,7 @@ import sqlalchemy as sa
 import structlog
 from psycopg import errors as pg_errors
 from psycopg_pool import ConnectionPool, PoolTimeout
+from sqlalchemy import LargeBinary
 from sqlalchemy.pool import NullPool
 
 from slateboard_server.domain.errors import Reason, SlateboardError
@@ -93,6 +96,56 @@ def _native(sql: str) -> bytes:
     return _PARAMETER.sub(r"%(\1)s", sql).encode()
 
 
+_KINDS = {"BigInteger": "bigint", "Integer": "integer", "SmallInteger": "smallint"}
+_INSERT = re.compile(r"INSERT INTO (\w+) \(.*?\) VALUES \(.*?\)")
+_BULK_VALUE_BYTES = 64 << 10
+
+
+@lru_cache
+def _bulk(sql: str) -> tuple[bytes, tuple[str, ...]] | None:
+    """Write an INSERT of one row as one of many, given as JSON; also name the columns of bytes, which go as base64.
+
+    One statement where there would be one a row; the driver's arrays are put together in Python and cost more.
+    """
+    found = _INSERT.match(sql)
+    if found is None:
+        return None
+    kinds = {
+        column.name: "bytes"
+        if isinstance(column.type, LargeBinary)
+        else _KINDS.get(type(column.type).__name__, "text")
+        for column in schema.metadata.tables[found[1]].columns
+    }
+    fields = ", ".join(f"{name} {'text' if kind == 'bytes' else kind}" for name, kind in kinds.items())
+    chosen = ", ".join(
+        f"decode({name}, 'base64')" if kind == "bytes" else name for name, kind in kinds.items()
+    )
+    head = f"INSERT INTO {found[1]} ({', '.join(kinds)}) SELECT {chosen} FROM json_to_recordset(%s::json) AS r({fields})"
+    return (head + sql[found.end() :]).encode(), tuple(
+        name for name, kind in kinds.items() if kind == "bytes"
+    )
+
+
+def _as_json(rows: Sequence[Mapping[str, Any]], of_bytes: tuple[str, ...]) -> str | None:
+    """Write rows for `_bulk`; None where a value is so large that it had better go as it is."""
+    if not of_bytes:
+        return _encode(rows)
+    encoded: list[dict[str, Any]] = []
+    for row in rows:
+        copy = dict(row)
+        for name in of_bytes:
+            value = copy[name]
+            if value is not None:
+                if len(value) > _BULK_VALUE_BYTES:
+                    return None
+                copy[name] = b2a_base64(value, newline=False).decode()
+        encoded.append(copy)
+    return _encode(encoded)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 class PostgresTx:
     """An open transaction on a connection."""
 
@@ -162,6 +215,8 @@ class PostgresTx:
         for sql, rows in self._deferred:
             if len(rows) == 1:
                 cursor.execute(_native(sql), rows[0])
+            elif (bulk := _bulk(sql)) is not None and (text := _as_json(rows, bulk[1])) is not None:
+                cursor.execute(bulk[0], (text,))
             else:
                 cursor.executemany(_native(sql), rows)
         self._deferred.clear()
