@@ -207,7 +207,7 @@ def update(
 
 def rotate(
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The principal; default: the one of your token.")
+        str | None, typer.Argument(metavar="ID", help="The principal; default: the one of your token.")
     ] = None,
     overlap: Annotated[
         str | None, typer.Option(metavar="SPAN", help="How long older tokens go on working, at most 7d.")

@@ -9,7 +9,7 @@ import typer
 from slateboard.cli import options, output, policies, problems, state, text, values
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The board.")]
-MaybeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The board; default as for --board.")]
+MaybeName = Annotated[str | None, typer.Argument(metavar="NAME", help="The board; default as for --board.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import socket
 import sqlite3
 import stat
 import sys
@@ -24,6 +25,8 @@ _SQLITE_FIXED = (3, 51, 3)
 _LOW_SPACE = 1 << 30
 _NO_SPACE = 64 << 20
 _SKEW = 5.0
+_LOCK = "slateboard.lock"
+"""Held by an embedded server as long as it runs."""
 Status = Literal["ok", "warning", "error"]
 _COLOUR = {"ok": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 
@@ -118,6 +121,7 @@ def _directory(directory: Path) -> Iterator[Check]:
     else:
         place = directory
         yield _permissions(directory)
+        yield _holder(directory)
     free = shutil.disk_usage(place).free
     status: Status = "error" if free < _NO_SPACE else "warning" if free < _LOW_SPACE else "ok"
     yield Check("free space", status, f"{text.size(free)} at {place}")
@@ -139,6 +143,26 @@ def _directory(directory: Path) -> Iterator[Check]:
             yield Check(f"{name}.token", "ok", f"mode {mode:04o}")
 
 
+def _holder(directory: Path) -> Check:
+    """Whether a server runs on the directory: it keeps a file locked there, and has written who it is into it."""
+    name = "running server"
+    path = directory / _LOCK
+    try:
+        import fcntl  # noqa: PLC0415 -- not on every platform
+
+        with path.open("rb") as file:
+            who = file.read(200).decode("utf-8", "replace").strip()
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Check(name, "ok", f"one has this directory: {who or 'unnamed'}")
+    except FileNotFoundError:
+        return Check(name, "ok", "none has ever used this directory")
+    except (ImportError, OSError) as error:
+        return Check(name, "warning", f"cannot tell: {error}")
+    return Check(name, "ok", "none has this directory")
+
+
 def _permissions(directory: Path) -> Check:
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         return Check("data directory", "error", f"{directory} cannot be written by this user")
@@ -148,6 +172,28 @@ def _permissions(directory: Path) -> Check:
             "data directory", "warning", f"{directory} has mode {mode:04o}: others may write. chmod 700"
         )
     return Check("data directory", "ok", f"{directory}, mode {mode:04o}")
+
+
+def _port() -> Iterator[Check]:
+    """Whether a server that is started could have the port, where it is one of this machine's."""
+    from slateboard import _config  # noqa: PLC0415 -- as above
+
+    for target in _config.parse_addresses(state.current().server):
+        if target.startswith("unix") or not _config.is_loopback(target):
+            continue
+        host, _, port = target.rpartition(":")
+        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        with socket.socket(family) as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                taken.bind((host.strip("[]"), int(port)))
+            except OSError as error:
+                detail = (
+                    f"{target} cannot be had: {error.strerror}. Something else than a server may be there"
+                )
+                yield Check("port", "warning", detail)
+            else:
+                yield Check("port", "ok", f"{target} is free for a server")
 
 
 def _server() -> Iterator[Check]:
@@ -160,6 +206,7 @@ def _server() -> Iterator[Check]:
             after = datetime.now(UTC)
     except Unavailable as error:
         yield Check("answers", "warning", f"no server answers: {error.message}. `slate serve` starts one")
+        yield from _port()
         return
     except SlateError as error:
         yield Check("answers", "error", str(error))

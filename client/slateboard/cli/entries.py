@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WRITES = {"put", "rm", "append"}
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, e.g. plan/current.")]
 ValueArgument = Annotated[
-    str | None, typer.Argument(metavar="[VALUE|-]", help="The value; - reads it from standard input.")
+    str | None, typer.Argument(metavar="VALUE|-", help="The value; - reads it from standard input.")
 ]
 File = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="Take the value from a file.")
@@ -116,7 +116,7 @@ def _show(entry: Entry) -> None:
         output.out(text.block(value))
     else:
         try:
-            output.out(text.to_json(value, indent=2))
+            output.json_text(text.to_json(value, indent=2))
         except (ValueError, RecursionError):
             output.out(text.block(entry.raw.decode("utf-8", "replace")))
 
@@ -302,7 +302,7 @@ def rm(
 
 
 def list_(
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="What is below it; default: all.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="What is below it; default: all.")] = "",
     with_values: Annotated[bool, typer.Option("--values", help="With --json: the values, too.")] = False,
     at: Annotated[
         int | None, typer.Option(metavar="REVISION", min=1, help="As it was at a revision.")

@@ -11,9 +11,14 @@ import typer
 from slateboard.cli import options, output, problems, state, text, values
 
 if TYPE_CHECKING:
-    from slateboard import Append, ConflictInfo, Delete, Put, Unchanged
+    from slateboard import Append, CommitInfo, ConflictInfo, Delete, Put, Source, Unchanged
 
 Limit = Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")]
+By = Annotated[str, typer.Option("--principal", metavar="ID", help="Only this principal's.")]
+Touching = Annotated[
+    str | None, typer.Option("--prefix", metavar="PREFIX", help="Only those that touched what is below it.")
+]
+Over = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only those over this key.")]
 _CONDITIONS = ("expect", "absent", "exists", "etag", "any_state")
 _VALUES = ("value", "text", "base64")
 _CONTENT = (
@@ -28,6 +33,7 @@ _CONTENT = (
     "valid_from",
     "valid_to",
     "expire_time",
+    "ttl",
     "trust",
     "turn",
     "tool",
@@ -41,10 +47,14 @@ _TIMES = ("valid_from", "valid_to", "expire_time")
 def add_to(slate: typer.Typer) -> None:
     """Add the commands."""
     options.command(slate)(commit)
-    options.command(slate)(commits)
+    group = options.app("List a board's commits, newest first; show one.", invoke_without_command=True)
+    group.callback()(_commits)
+    options.command(group, "ls")(commits)
+    options.command(group, "show")(commit_)
+    slate.add_typer(group, name="commits")
     options.command(slate)(history)
     options.command(slate)(diff)
-    group = options.app("Refused commits.", invoke_without_command=True)
+    group = options.app("List refused commits, newest first; show one.", invoke_without_command=True)
     group.callback()(_conflicts)
     options.command(group, "ls")(conflicts)
     options.command(group, "show")(conflict)
@@ -58,13 +68,29 @@ def commit(
     ] = False,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who read the history.")] = "",
 ) -> None:
-    """Apply several ops, all or none, from a file: {"ops": [{"put": {"key": ..., "value": ..., "absent": true}}, ...]}."""
+    """Apply up to 128 ops, all or none, from a JSON document.
+
+    \b
+    {"note": "why",
+     "ops": [{"put": {"key": "plan", "value": {"step": 2}, "expect": 3}},
+             {"put": {"key": "log", "text": "plain text", "absent": true}},
+             {"put": {"key": "image", "base64": "iVBORw==", "content_type": "image/png", "any_state": true}},
+             {"delete": {"key": "draft", "expect": 1}},
+             {"append": {"prefix": "inbox/", "value": 1, "derived_from": ["plan@2", {"op": 0}]}}],
+     "guards": [{"key": "goal", "version": 4}, {"prefix": "tasks/", "since": 41}]}
+
+    A put or delete says what it expects: one of expect, absent, exists, etag and any_state. A put or append has one of
+    value (JSON), text and base64; besides content_type, kind, subject, attribute, topics, labels, confidence,
+    importance, valid_from, valid_to, expire_time or ttl, trust, turn, tool, source_uris, note and derived_from. Every op
+    and guard may name its region. A request_id (a UUID) makes it safe to run the same document twice. In a guard,
+    version 0 says that the key is absent.
+    """  # noqa: D301 -- the backslash keeps click from filling the lines of the example
     from slateboard.cli import documents  # noqa: PLC0415 -- brings in grpc
 
     given = values.read_json(file)
     if isinstance(given, list):
         given = {"ops": given}
-    _known(given, ("ops", "guards", "note"), "the document")
+    _known(given, ("ops", "guards", "note", "request_id"), "the document")
     ops = [_op(one, f"ops[{index}]") for index, one in enumerate(_list(given.get("ops"), "ops"))]
     guards = [
         _guard(one, f"guards[{index}]") for index, one in enumerate(_list(given.get("guards"), "guards"))
@@ -72,6 +98,9 @@ def commit(
     said = note or given.get("note") or ""
     if not isinstance(said, str):
         raise problems.usage("note: a text is needed")
+    request_id = given.get("request_id")
+    if not isinstance(request_id, str | None):
+        raise problems.usage("request_id: a UUID is needed")
     from slateboard import Append, Delete, Put  # noqa: PLC0415 -- brings in grpc
 
     assert all(isinstance(op, (Put, Delete, Append)) for op in ops)
@@ -79,7 +108,7 @@ def commit(
     for op in ops:
         op.region = op.region or region
     with state.board() as (_, board):
-        done = board.commit(ops, guards, note=said, validate_only=validate_only)
+        done = board.commit(ops, guards, note=said, validate_only=validate_only, request_id=request_id)
     for warning in done.warnings:
         output.err(f"warning: {warning.message} [{warning.code}]")
     document = documents.commit_result(done)
@@ -133,7 +162,7 @@ def _op(given: Any, where: str) -> Put | Delete | Append:
     known += ("note",) if kind == "delete" else (*_VALUES, *_CONTENT)
     where = f"{where}.{kind}"
     _known(body, known, where)
-    name, region = _text(body, place, where), body.get("region")
+    name, region = _text(body, place, where), _text(body, "region", where)
     conditions = {name: body[name] for name in _CONDITIONS if body.get(name) not in (None, False)}
     try:
         if kind == "delete":
@@ -170,31 +199,53 @@ def _content(body: dict[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
     if "trust" in content:
         content["trust"] = values.member(Trust, str(content["trust"]), "trust")
     if "derived_from" in content:
-        sources = [str(one) for one in _list(content["derived_from"], f"{where}.derived_from")]
-        content["derived_from"] = values.sources(sources, body.get("region") or state.region())
+        used = _list(content["derived_from"], f"{where}.derived_from")
+        region = body.get("region") or state.region()
+        content["derived_from"] = [_source(one, region, f"{where}.derived_from") for one in used]
+    if isinstance(content.get("ttl"), str):
+        content["ttl"] = values.duration(content["ttl"], f"{where}.ttl")
     for name in _TIMES:
         if name in content:
             content[name] = values.moment(str(content[name]), f"{where}.{name}")
     return value, content
 
 
+def _source(given: Any, region: str | None, where: str) -> Source:
+    """`KEY@VERSION`; {"key", "version", "region"}, as `slate get --json` shows it; or {"op": 0}, an earlier op."""
+    from slateboard import Source  # noqa: PLC0415 -- brings in grpc
+
+    if isinstance(given, str):
+        return values.sources([given], region)[0]
+    _known(given, ("key", "version", "region", "op"), where)
+    numbers = [given[name] for name in ("version", "op") if name in given]
+    if len(numbers) != 1 or ("op" in given) == ("key" in given) or type(numbers[0]) is not int:
+        raise problems.usage(f'{where}: KEY@VERSION, {{"key": ..., "version": N}} or {{"op": N}} is needed')
+    if "op" in given:
+        return Source(op=given["op"])
+    key, place = _text(given, "key", where), _text(given, "region", where)
+    return Source(region=place or region or "shared", key=key, version=given["version"])
+
+
 def _guard(given: Any, where: str) -> Unchanged:
     from slateboard import SlateError, Unchanged  # noqa: PLC0415 -- brings in grpc
 
     _known(given, ("key", "version", "prefix", "since", "region"), where)
+    for name, found in given.items():
+        wanted = int if name in {"version", "since"} else str
+        if type(found) is not wanted:
+            raise problems.usage(f"{where}: {name} is a {'whole number' if wanted is int else 'text'}")
     try:
         return Unchanged(**{"region": state.region(), **given})
     except SlateError as error:
         raise problems.usage(f"{where}: {error}") from error
 
 
-def commits(
-    principal: Annotated[str, typer.Option(metavar="ID", help="Only this principal's.")] = "",
-    prefix: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Only those that touched what is below it.")
-    ] = None,
-    limit: Limit = 20,
-) -> None:
+def _commits(context: typer.Context, principal: By = "", prefix: Touching = None, limit: Limit = 20) -> None:
+    if context.invoked_subcommand is None:
+        commits(principal, prefix, limit)
+
+
+def commits(principal: By = "", prefix: Touching = None, limit: Limit = 20) -> None:
     """List a board's commits, newest first."""
     from slateboard.cli import documents  # noqa: PLC0415 -- brings in grpc
 
@@ -215,6 +266,40 @@ def commits(
         lambda: [documents.commit_info(one) for one in found],
         lambda: output.table(headers, rows, empty="no commit yet"),
     )
+
+
+def commit_(
+    selector: Annotated[
+        str, typer.Argument(metavar="REVISION|REQUEST_ID", help="Which; a request id must be your own.")
+    ],
+) -> None:
+    """Show a commit: of a revision, or of a request id whose outcome is unknown."""
+    from slateboard.cli import documents  # noqa: PLC0415 -- brings in grpc
+
+    by_revision = selector.isascii() and selector.isdigit()
+    with state.board() as (_, board):
+        if by_revision:
+            found = board.get_commit(revision=int(selector))
+        else:
+            found = board.get_commit(request_id=selector)
+    state.show(lambda: documents.commit_info(found), lambda: _show_recorded(found))
+
+
+def _show_recorded(found: CommitInfo) -> None:
+    output.fields(
+        [
+            ("revision", found.revision),
+            ("commit", found.commit_id),
+            ("time", text.time(found.commit_time)),
+            ("principal", found.principal),
+            ("session", found.session_id),
+            ("request", found.request_id),
+            ("note", found.note),
+            ("other keys", "some are hidden from you" if found.hidden_ops else ""),
+        ]
+    )
+    rows = [(one.key, one.version, one.trust.name.lower()) for one in found.results]
+    output.table(("key", "version", "trust"), rows)
 
 
 def _keys(results: Any) -> str:
@@ -262,8 +347,8 @@ def history(
 
 def diff(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key.")],
-    a: Annotated[int | None, typer.Argument(metavar="[A]", min=1, help="Default: the one before B.")] = None,
-    b: Annotated[int | None, typer.Argument(metavar="[B]", min=1, help="Default: the present one.")] = None,
+    a: Annotated[int | None, typer.Argument(metavar="A", min=1, help="Default: the one before B.")] = None,
+    b: Annotated[int | None, typer.Argument(metavar="B", min=1, help="Default: the present one.")] = None,
 ) -> None:
     """Compare two versions of a key: by default the present one and the one before it."""
     from slateboard.cli import documents  # noqa: PLC0415 -- brings in grpc
@@ -295,16 +380,12 @@ def _paint(shown: str, colour: str) -> str:
     return f"\x1b[{colour}m{shown}\x1b[0m" if output.coloured() else shown
 
 
-def _conflicts(context: typer.Context) -> None:
+def _conflicts(context: typer.Context, key: Over = None, principal: By = "", limit: Limit = 20) -> None:
     if context.invoked_subcommand is None:
-        conflicts(None, "", 20)
+        conflicts(key, principal, limit)
 
 
-def conflicts(
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only those over this key.")] = None,
-    principal: Annotated[str, typer.Option(metavar="ID", help="Only this principal's.")] = "",
-    limit: Limit = 20,
-) -> None:
+def conflicts(key: Over = None, principal: By = "", limit: Limit = 20) -> None:
     """List refused commits, newest first."""
     from slateboard.cli import documents  # noqa: PLC0415 -- brings in grpc
 

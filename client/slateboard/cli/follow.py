@@ -25,7 +25,7 @@ def add_to(slate: typer.Typer) -> None:
 
 def watch(
     prefix: Annotated[
-        list[str] | None, typer.Argument(metavar="[PREFIX]...", help="What is below it; default: all.")
+        list[str] | None, typer.Argument(metavar="PREFIX", help="What is below it; default: all.")
     ] = None,
     after: Annotated[
         int | None, typer.Option(metavar="R", min=0, help="From revision R on; default: from now on.")

@@ -37,6 +37,19 @@ def document(value: object) -> None:
     out(text.to_json(value, indent=2 if on_terminal() else None))
 
 
+def json_text(shown: str) -> None:
+    """JSON that `text.to_json` made, in colours where they are wanted."""
+    if not coloured():
+        out(shown)
+        return
+    from rich.console import Console  # noqa: PLC0415 -- only terminals pay for rich
+    from rich.highlighter import JSONHighlighter  # noqa: PLC0415 -- as above
+    from rich.text import Text  # noqa: PLC0415 -- as above
+
+    # Text, not str: square brackets are no markup here. Its lines are the terminal's to break.
+    Console(highlight=False).print(JSONHighlighter()(Text(shown)), soft_wrap=True)
+
+
 def record(value: object) -> None:
     """One JSON document of a stream: always one line."""
     out(text.to_json(value))
@@ -57,7 +70,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
     from rich.table import Table  # noqa: PLC0415 -- as above
     from rich.text import Text  # noqa: PLC0415 -- as above
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold" if coloured() else "none")
     for header in headers:
         made.add_column(header, overflow="fold")
     for row in shown:

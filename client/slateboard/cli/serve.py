@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slateboard.cli import options, problems
+from slateboard.cli import options, output, problems, text
 
 NOT_INSTALLED = "the server is not installed here: pip install 'slateboard[server]'"
 
@@ -36,8 +37,19 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="postgresql://...; default: SQLite in the data directory."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of the certificate chain: use TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file of its key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Every client must show a certificate of these.")
+    ] = None,
 ) -> None:
-    """Run a server until Ctrl-C or SIGTERM. Every setting also has a SLATEBOARD_ variable."""
+    """Run a server until Ctrl-C or SIGTERM. Every setting also has a SLATEBOARD_ variable.
+
+    Its first start on this machine leaves two tokens in the data directory: operator.token, which `slate board` and
+    `slate principal` find by themselves, and local.token, which the other commands and slateboard.connect() find.
+    """
     try:
         from slateboard_server import app  # noqa: PLC0415 -- only this command needs a server
         from slateboard_server import config as settings  # noqa: PLC0415 -- as above
@@ -51,7 +63,28 @@ def serve(
             insecure=insecure or None,
             log_format=log_format,
             database_url=database_url,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
         )
     except settings.ConfigError as error:
         raise problems.usage(str(error)) from error
+    _say_what_next(loaded.data_dir, loaded.listen)
     raise typer.Exit(app.run(loaded))
+
+
+def _say_what_next(data_dir: Path, listen: str) -> None:
+    """The first commands to try, as they must be typed in another shell to find this server."""
+    from slateboard import _config  # noqa: PLC0415 -- where commands look if nothing is said
+
+    told = []
+    if data_dir.absolute() != _config.data_dir({**os.environ, "SLATE_DATA": ""}).absolute():
+        told.append(f"SLATE_DATA={text.quote(str(data_dir.absolute()))}")
+    listen = listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+    # Which port 0 becomes, the server says itself.
+    if listen != _config.DEFAULT_ADDRESS and not listen.endswith(":0"):
+        told.append(f"SLATE_SERVER={text.quote(listen)}")
+    output.err(f"data and tokens are in {text.line(str(data_dir))}")
+    if told:
+        output.err(f"in another shell:  export {' '.join(told)}")
+    output.err("to begin with:  slate board create NAME;  slate put KEY VALUE;  slate get KEY;  slate watch")
