@@ -10,192 +10,30 @@
 `slateboard.aio` is the same, async. Every error derives from `SlateError`; the tree is in `slateboard.errors`.
 """
 
-from slateboard import aio, errors
-from slateboard._boards import (
-    BoardActivity,
-    BoardInfo,
-    HotKey,
-    Limits,
-    NewPrincipal,
-    NewToken,
-    Policy,
-    Principal,
-    Quota,
-    RegionRule,
-    Right,
-    ServerInfo,
-    TokenInfo,
-)
-from slateboard._config import TLS, RetryPolicy
-from slateboard._entries import Batch, Derivation, Entry, Provenance, Snapshot, SnapshotPage, Source, Updated
-from slateboard._enums import (
-    Action,
-    AnyState,
-    DiffKind,
-    Kind,
-    RegionScope,
-    Role,
-    SessionState,
-    Tombstone,
-    Trust,
-    View,
-    WriteMode,
-)
-from slateboard._filters import Filter
-from slateboard._merge import Merge, merge
-from slateboard._ops import Append, ContentOptions, Delete, Put, Unchanged
-from slateboard._overlap import Overlap
-from slateboard._results import (
-    CommitInfo,
-    CommitResult,
-    CommitWarning,
-    ConflictInfo,
-    Diff,
-    DiffChange,
-    Lineage,
-    LineageEdge,
-    LineageNode,
-    OpResult,
-    SessionInfo,
-    Stats,
-)
-from slateboard._sync.admin import Admin
-from slateboard._sync.board import Board
-from slateboard._sync.client import Client, connect
-from slateboard._sync.pages import Pages
-from slateboard._sync.session import Session
-from slateboard._sync.transaction import Transaction
-from slateboard._sync.transport import Stream, Transport
-from slateboard._sync.watch import Watch
-from slateboard.errors import (
-    AlreadyExists,
-    Cancelled,
-    Compacted,
-    Conflict,
-    DeadlineExceeded,
-    Denied,
-    Exhausted,
-    FutureRevision,
-    Invalid,
-    LockHeld,
-    LockLost,
-    NotFound,
-    OutcomeUnknown,
-    OutOfRange,
-    PolicyForbids,
-    QuotaExceeded,
-    RateLimited,
-    Refused,
-    Reincarnated,
-    SchemaMismatch,
-    ServerFault,
-    SessionDead,
-    SlateError,
-    SourcePurged,
-    TrustTooLow,
-    Unauthenticated,
-    Unavailable,
-    Unsupported,
-    Violation,
-    WatchTooSlow,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "TLS",
-    "Action",
-    "Admin",
-    "AlreadyExists",
-    "AnyState",
-    "Append",
-    "Batch",
-    "Board",
-    "BoardActivity",
-    "BoardInfo",
-    "Cancelled",
-    "Client",
-    "CommitInfo",
-    "CommitResult",
-    "CommitWarning",
-    "Compacted",
-    "Conflict",
-    "ConflictInfo",
-    "ContentOptions",
-    "DeadlineExceeded",
-    "Delete",
-    "Denied",
-    "Derivation",
-    "Diff",
-    "DiffChange",
-    "DiffKind",
-    "Entry",
-    "Exhausted",
-    "Filter",
-    "FutureRevision",
-    "HotKey",
-    "Invalid",
-    "Kind",
-    "Limits",
-    "Lineage",
-    "LineageEdge",
-    "LineageNode",
-    "LockHeld",
-    "LockLost",
-    "Merge",
-    "NewPrincipal",
-    "NewToken",
-    "NotFound",
-    "OpResult",
-    "OutOfRange",
-    "OutcomeUnknown",
-    "Overlap",
-    "Pages",
-    "Policy",
-    "PolicyForbids",
-    "Principal",
-    "Provenance",
-    "Put",
-    "Quota",
-    "QuotaExceeded",
-    "RateLimited",
-    "Refused",
-    "RegionRule",
-    "RegionScope",
-    "Reincarnated",
-    "RetryPolicy",
-    "Right",
-    "Role",
-    "SchemaMismatch",
-    "ServerFault",
-    "ServerInfo",
-    "Session",
-    "SessionDead",
-    "SessionInfo",
-    "SessionState",
-    "SlateError",
-    "Snapshot",
-    "SnapshotPage",
-    "Source",
-    "SourcePurged",
-    "Stats",
-    "Stream",
-    "TokenInfo",
-    "Tombstone",
-    "Transaction",
-    "Transport",
-    "Trust",
-    "TrustTooLow",
-    "Unauthenticated",
-    "Unavailable",
-    "Unchanged",
-    "Unsupported",
-    "Updated",
-    "View",
-    "Violation",
-    "Watch",
-    "WatchTooSlow",
-    "WriteMode",
-    "aio",
-    "connect",
-    "errors",
-    "merge",
-]
+if TYPE_CHECKING:
+    from slateboard._api import *  # noqa: F403 -- _api lists it
+    from slateboard._api import __all__ as __all__
+
+
+def __getattr__(name: str) -> Any:
+    # What brings in grpc waits until it is used: the command line's help, its completion and the error classes do
+    # without, and who wants to set gRPC's variables still can after `import slateboard`.
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "errors":
+        return importlib.import_module("slateboard.errors")
+    from slateboard import _api  # noqa: PLC0415 -- see above
+
+    try:
+        return getattr(_api, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    from slateboard import _api  # noqa: PLC0415 -- as above
+
+    return sorted({*globals(), *_api.__all__})

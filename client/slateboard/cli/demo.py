@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
+import os
 
 import typer
 
-from slateboard.cli import options, problems
+from slateboard.cli import options, problems, state
 
 
 def add_to(slate: typer.Typer) -> None:
@@ -22,13 +20,15 @@ def add_to(slate: typer.Typer) -> None:
 def demo(context: typer.Context) -> None:
     """Run the demo: a supervisor and its workers clean and report on real orders. `slate demo --help` has its options."""
     try:
-        found = importlib.util.find_spec("agents_demo.__main__")
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
+        from agents_demo.__main__ import main  # noqa: PLC0415 -- only this command needs it
+    except ModuleNotFoundError as error:
         raise problems.CliError(
-            "the demo is not installed here: install slateboard with its server from its source"
-        )
-    done = subprocess.run([sys.executable, "-m", "agents_demo", *context.args], check=False)
-    # A signal's number is negative here; a shell would say 128 and the number.
-    raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+            f"the demo is not installed here: install slateboard[server] from its source ({error.name} is missing)"
+        ) from error
+    given = state.current()
+    arguments = [*context.args, *(["--json"] if given.json else [])]
+    if given.server:
+        arguments += ["--server", given.server]
+    if given.token:
+        os.environ["SLATE_TOKEN"] = given.token
+    raise typer.Exit(main(arguments))
