@@ -1,0 +1,1 @@
+"""Every command of `slate`, mostly run in this process; `running` says how."""
