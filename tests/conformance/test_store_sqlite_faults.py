@@ -98,10 +98,15 @@ async def test_a_real_full_disk_loses_nothing(tmp_path: Path) -> None:
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * (1 << 20))
         done = 0
-        with refuses(Reason.STORAGE_DOWN):
+
+        async def fill() -> None:
+            nonlocal done
             for number in range(500):
                 await desk.commit(put(f"k{number}", ABSENT, b"x" * 2 * PAGE))
                 done += 1
+
+        with pytest.raises(SlateboardError, match=r"disk is full.*retry"):
+            await fill()
         assert 0 < done < 500
         assert await desk.head() == done
         ballast.unlink()
@@ -275,6 +280,15 @@ async def test_the_settings_that_durability_rests_on_are_on(home: Home) -> None:
     if sqlite3.sqlite_version_info < (3, 51, 3):
         assert any("SQLite" in warning for warning in store.warnings())
     assert store.describe() == f"sqlite {sqlite3.sqlite_version}"
+
+
+async def test_nobody_else_reads_the_files_even_where_the_directory_is_open(home: Home) -> None:
+    home.directory.mkdir(mode=0o755)
+    desk = await set_up(await home.open(), home.clock)
+    await desk.commit(put("k", ABSENT, b"private"))
+    files = sorted(home.directory.iterdir())
+    assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+    assert home.file in files
 
 
 async def test_text_that_no_database_takes_fails_alone(home: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from slateboard_server.domain.errors import SlateboardError
 from slateboard_server.domain.values import BoardId
 from slateboard_server.storage.batch import Dialect, Query, Rows
 from slateboard_server.storage.reading import Tx
@@ -38,6 +39,12 @@ class StatementFailed(Exception):
 
 class OutcomeLost(Exception):
     """COMMIT was sent and its answer lost: the transaction happened or not. The engine is usable again."""
+
+    def __init__(self, why: SlateboardError | None = None, *, passing: bool = True) -> None:
+        """Keep what to tell the caller where it did not happen; `passing`: another attempt may go better."""
+        super().__init__()
+        self.why = why
+        self.passing = passing
 
 
 class Engine(Protocol):

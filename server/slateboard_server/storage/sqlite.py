@@ -162,12 +162,22 @@ class SqliteEngine:
             raise _down(f"the data directory {self._directory} cannot be made", error.strerror) from error
         self._take_lock()
         try:
+            self._make_file()
             self._check_file()
             self._writer = self._connect_writer()
             self._migrate()
         except BaseException:
             self._close()
             raise
+
+    def _make_file(self) -> None:
+        """Let nobody else read what a new file will hold, however open the directory is; SQLite's other files follow."""
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise _down(f"{self._path} cannot be made", error.strerror) from error
 
     def _check_file(self) -> None:
         """Refuse a file that lost its end. Where there is a WAL, it may hold what the file lacks."""
@@ -304,9 +314,12 @@ class SqliteEngine:
             self._failpoint("after commit")
         except sqlite3.Error as error:
             # SQLite may or may not have it: after a failed fsync nothing that is cached can be believed.
-            translate(error)
+            known = translate(error)
             self._discard()
-            raise OutcomeLost from error
+            full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+            raise OutcomeLost(
+                known if isinstance(known, SlateboardError) else None, passing=not full
+            ) from error
         self._checkpoint(connection)
         return result
 

@@ -77,14 +77,16 @@ class SqlStore:
             raise _refused_by_database() from error
 
     async def _write(self, work: Callable[[WriteTx], T], timeout: float = _TIMEOUT) -> T:
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._engine.write(work, timeout)
-            except OutcomeLost:
-                continue  # every such write is written so that doing it again does no harm
+            except OutcomeLost as lost:
+                # Every such write is written so that doing it again does no harm.
+                if not lost.passing or attempt == _ATTEMPTS:
+                    raise lost.why or _not_confirmed() from lost
             except StatementFailed as error:
                 raise _refused_by_database() from error
-        raise _not_confirmed()
+        raise AssertionError("unreachable")
 
     # Commits
 
@@ -113,22 +115,24 @@ class SqlStore:
         if secret is None:
             secret = self._secrets[board_id] = await self._read(lambda tx: governing.secret_of(tx, board_id))
         wanted = needs(items)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             batch_id = secrets.token_hex(8)
             work = _Batch(board_id, items, wanted, secret, batch_id, self._clock)
             try:
                 await self._engine.write(work, _left(deadline))
-            except OutcomeLost:
+            except OutcomeLost as lost:
                 happened = await self._write(lambda tx: _happened(tx, board_id, batch_id), _left(deadline))  # noqa: B023 -- awaited here
                 log.warning(
                     "the answer to a COMMIT got lost", board=board_id, batch=batch_id, happened=happened
                 )
                 if not happened:
+                    if not lost.passing or attempt == _ATTEMPTS:
+                        raise lost.why or _not_confirmed() from lost
                     continue
             if any(isinstance(verdict, Accepted) for verdict in work.verdicts):
                 self._woken(board_id)
             return work.verdicts
-        raise _not_confirmed()
+        raise AssertionError("unreachable")
 
     # Boards
 
