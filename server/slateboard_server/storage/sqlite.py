@@ -29,6 +29,7 @@ from slateboard_server.domain.values import BoardId
 from slateboard_server.storage import schema
 from slateboard_server.storage.batch import Query, Rows
 from slateboard_server.storage.engine import OutcomeLost, StatementFailed, WriteTx, no_failpoint
+from slateboard_server.storage.filesystem import network_filesystem
 from slateboard_server.storage.migrating import migrate, migration_failed
 from slateboard_server.storage.reading import Tx
 
@@ -48,6 +49,13 @@ class SqliteDialect:
     name = "sqlite"
     for_update = ""
     join = "CROSS JOIN"
+    # `c.key || ''` keeps the range of keys from being handed on to `versions`, which would be walked for each key.
+    version_at = (
+        "CROSS JOIN versions v ON v.board_id = :board_id AND v.region = c.region AND v.key = c.key || ''"
+        " AND v.version = CASE WHEN c.mod_revision <= :revision THEN c.version ELSE"
+        " (SELECT o.version FROM versions o WHERE o.board_id = :board_id AND o.region = c.region AND o.key = c.key"
+        " AND o.revision <= :revision ORDER BY o.version DESC LIMIT 1) END"
+    )
 
     def pairs(self, name: str) -> str:
         return f"(SELECT value ->> 0 AS region, value ->> 1 AS key FROM json_each(:{name}))"
@@ -224,12 +232,19 @@ class SqliteEngine:
 
     def warnings(self) -> list[str]:
         """Say what a newer SQLite would mend, and what the directory lacks."""
-        if sqlite3.sqlite_version_info >= _FIXED_IN:
-            return []
-        return [
-            f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, _FIXED_IN))}, which mends a rare loss of"
-            " data when the write-ahead log starts over: use a Python built with a newer SQLite"
-        ]
+        found = []
+        if sqlite3.sqlite_version_info < _FIXED_IN:
+            found.append(
+                f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, _FIXED_IN))}, which mends a rare"
+                " loss of data when the write-ahead log starts over: use a Python built with a newer SQLite"
+            )
+        kind = network_filesystem(self._directory)
+        if kind is not None:
+            found.append(
+                f"the data directory lies on a network file system ({kind}), whose locks and flushes SQLite cannot rely"
+                " on: move it to a local disk"
+            )
+        return found
 
     def _take_lock(self) -> None:
         path = self._directory / LOCK
@@ -239,7 +254,7 @@ class SqliteEngine:
             raise _down(f"{path} cannot be written", error.strerror) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             holder = os.read(fd, 1_000).decode(errors="replace").strip() or "another process"
             os.close(fd)
             raise SlateboardError(
@@ -247,6 +262,9 @@ class SqliteEngine:
                 f"the data directory {self._directory} is in use by {holder}; stop that server, or choose another"
                 " directory with --data",
             ) from error
+        except OSError as error:
+            os.close(fd)
+            raise _down(f"{path} cannot be locked", error.strerror) from error
         self._lock_fd = fd
         with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
             os.ftruncate(fd, 0)
