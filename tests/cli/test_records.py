@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands.running import Ran, Slate
+from tests.cli.running import Ran, Slate
 
 
 def _commit(slate: Slate, document: Any, *arguments: str) -> Ran:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slateboard.cli import text
-from tests.cli.commands.running import Slate
+from tests.cli.running import Slate
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]x[/]\r\x00\u202egnp\u200b\x9b31m"
 """Clears the screen, sets the title, is rich markup, goes back to the line's beginning, turns letters round."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import slateboard
-from tests.cli.commands.running import Slate, refusing
+from tests.cli.running import Slate, refusing
 from tests.fix_server import Server
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import slateboard
-from tests.cli.commands.running import Slate
+from tests.cli.running import Slate
 from tests.fix_server import Server
 
 

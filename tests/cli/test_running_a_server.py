@@ -10,7 +10,7 @@ from typing import IO, Any
 import pytest
 
 from slateboard.cli import doctor, serve
-from tests.cli.commands.running import Slate, refusing
+from tests.cli.running import Slate, refusing
 from tests.fix_server import MakeServer, Server
 
 

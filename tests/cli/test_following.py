@@ -9,7 +9,7 @@ import pytest
 
 import slateboard
 from slateboard.cli import follow
-from tests.cli.commands.running import Slate
+from tests.cli.running import Slate
 from tests.fix_server import MakeServer, Server
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.running import Slate
+from tests.cli.running import Slate
 
 
 def test_put_without_a_flag_creates_and_get_in_a_pipe_prints_the_exact_bytes(slate: Slate) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from slateboard.cli import app
 
-DOCS = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 _GLOBAL = {"--server", "--board", "--token", "--region", "--json", "--help"}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import slateboard
-from tests.cli.commands.running import Slate
+from tests.cli.running import Slate
 from tests.fix_server import Server
 
 

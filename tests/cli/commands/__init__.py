@@ -1,1 +1,0 @@
-"""Every command of `slate`, mostly run in this process; `running` says how."""
