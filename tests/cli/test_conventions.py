@@ -11,7 +11,7 @@ import pytest
 import slateboard
 from slateboard.cli import options
 from tests.cli.running import Slate
-from tests.cli.commands.test_documentation import COMMANDS, DOCS
+from tests.cli.test_documentation import COMMANDS, DOCS
 from tests.fix_server import MakeServer, Server
 
 
