@@ -64,6 +64,11 @@ class Dialect(Protocol):
         """Return what locks the rows of a SELECT; empty where a transaction locks everything."""
         ...
 
+    @property
+    def version_at(self) -> str:
+        """Return what joins to `current c` the version v that its key had at :revision, if any."""
+        ...
+
     def pairs(self, name: str) -> str:
         """Return a FROM item `(region, key)` over the parameter `name`, a JSON array of [region, key]."""
         ...
@@ -97,8 +102,10 @@ def key_digest(secret: bytes, region: str, key: str) -> str:
 # The newest change under a prefix after a revision, found on the shorter of two ways: back along the log, or over the keys
 # under the prefix. A guard of late walks the log, one over few keys looks at these; of an old guard over many keys, the
 # newest stretch of the log mostly decides. So neither a large board nor a long log makes guards slow, and the way not
-# taken is an empty range of its index: a condition beside the index would be tried on every row. Compaction takes only
-# tombstones up to the floor from `current`, and a guard below the floor is refused anyway.
+# taken is an empty range of its index (SQLite would try a condition beside it on every row) behind a condition without
+# columns (PostgreSQL tries it once, before whatever plan it made). `|| ''` keeps both from walking keys instead of the log:
+# no statistics tell how far back the newest change lies. Compaction takes only tombstones up to the floor from `current`,
+# and a guard below the floor is refused anyway.
 _GUARD_NEAR = 64
 _GUARD_FAR = 10_000
 _GUARD_FEW = 1_000
@@ -117,17 +124,19 @@ WITH way AS MATERIALIZED (
 SELECT key, revision, version, principal, session_id, commit_time FROM (
     SELECT key, revision, version, principal, session_id, commit_time FROM versions
     WHERE board_id = :board_id AND revision > (SELECT walk_from FROM way)
-    AND region = :region AND key >= :low AND key < :high ORDER BY revision DESC, op_index DESC LIMIT 1
+    AND region || '' = :region AND key || '' >= :low AND key || '' < :high
+    ORDER BY revision DESC, op_index DESC LIMIT 1
 ) AS walked
 UNION ALL
 SELECT key, mod_revision, version, principal, session_id, commit_time FROM (
     SELECT key, mod_revision, version, principal, session_id, commit_time FROM current
-    WHERE board_id = (SELECT board_id FROM way WHERE walk_from > :since)
+    WHERE board_id = (SELECT board_id FROM way WHERE walk_from > :since) AND (SELECT walk_from > :since FROM way)
     AND region = :region AND key >= :low AND key < :high AND mod_revision > :since
     ORDER BY mod_revision DESC, op_index DESC LIMIT 1
 ) AS scanned
 LIMIT 1
 """
+_ROOT_GUARD = _PREFIX_GUARD.replace(" AND key < :high", "").replace(" AND key || '' < :high", "")
 
 
 def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: bytes) -> dict[str, Query]:
@@ -187,7 +196,7 @@ def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: 
         )
     for number, (region, prefix, since) in enumerate(wanted.prefix_guards):
         queries[f"prefix {number}"] = (
-            _PREFIX_GUARD if prefix else _PREFIX_GUARD.replace(" AND key < :high", ""),
+            _PREFIX_GUARD if prefix else _ROOT_GUARD,
             board
             | {"since": since, "region": region, "low": prefix, "high": prefix_end(prefix)}
             | {"near": _GUARD_NEAR, "far": _GUARD_FAR, "few": _GUARD_FEW},

@@ -157,7 +157,7 @@ def derived_from(tx: Tx, board_id: BoardId, sources: Sequence[SourceRef], limit:
     rows = tx.rows(
         f"SELECT {_EDGE_COLUMNS} FROM {tx.dialect.triples('places')} AS w {tx.dialect.join} lineage l ON l.board_id = :board_id"
         " AND l.source_region = w.region AND l.source_key = w.key AND l.source_version = w.version"
-        " JOIN versions v ON v.board_id = :board_id AND v.region = l.derived_region AND v.key = l.derived_key"
+        f" {tx.dialect.join} versions v ON v.board_id = :board_id AND v.region = l.derived_region AND v.key = l.derived_key"
         " AND v.version = l.derived_version ORDER BY v.revision, v.op_index, l.derivation LIMIT :limit",
         board_id=board_id,
         places=refs_to_json(sources),

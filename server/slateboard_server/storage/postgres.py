@@ -44,7 +44,8 @@ _WRITERS = 4
 _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
 _TIMEOUTS = "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true)"
-_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c jit=off"
+# Plans are made anew for each execution: one kept from when a board was small would walk it for minutes once it is large.
+_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c jit=off -c plan_cache_mode=force_custom_plan"
 
 
 class PostgresDialect:
@@ -53,6 +54,10 @@ class PostgresDialect:
     name = "postgresql"
     join = "JOIN"
     for_update = " FOR UPDATE"
+    version_at = (
+        "CROSS JOIN LATERAL (SELECT o.* FROM versions o WHERE o.board_id = :board_id AND o.region = c.region"
+        " AND o.key = c.key AND o.revision <= :revision ORDER BY o.version DESC LIMIT 1) v"
+    )
 
     def pairs(self, name: str) -> str:
         return f"(SELECT e ->> 0 AS region, e ->> 1 AS key FROM jsonb_array_elements(:{name}::jsonb) AS e)"

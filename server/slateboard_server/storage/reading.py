@@ -108,11 +108,14 @@ def _moment(tx: Tx, board_id: BoardId, at: At) -> tuple[Head, Revision, Micros]:
     return head, at.revision, Micros(time[0][0] if time else 0)
 
 
-_AT_REVISION = (
-    " v.version = CASE WHEN c.mod_revision <= :revision THEN c.version ELSE"
-    " (SELECT o.version FROM versions o WHERE o.board_id = :board_id AND o.region = c.region AND o.key = c.key"
-    " AND o.revision <= :revision ORDER BY o.version DESC LIMIT 1) END"
-)
+def _version_of(tx: Tx, at: At) -> str:
+    """Return what joins to `current c` the version v that counts: the newest, or that of a revision."""
+    if at.mode is ReadMode.EXACT:
+        return tx.dialect.version_at
+    return (
+        f"{tx.dialect.join} versions v ON v.board_id = :board_id AND v.revision = c.mod_revision"
+        " AND v.op_index = c.op_index"
+    )
 
 
 def read_keys(
@@ -122,15 +125,11 @@ def read_keys(
     head, revision, time = _moment(tx, board_id, at)
     if not keys:
         return KeysRead(head, revision, {})
-    if at.mode is ReadMode.LATEST:
-        join = "v.board_id = :board_id AND v.revision = c.mod_revision AND v.op_index = c.op_index"
-    else:
-        join = f"v.board_id = :board_id AND v.region = c.region AND v.key = c.key AND {_AT_REVISION}"
     params = {"revision": revision} if at.mode is ReadMode.EXACT else {}
     rows = tx.rows(
         f"SELECT {_columns('v', values)} FROM {tx.dialect.pairs('places')} AS w"
         f" {tx.dialect.join} current c ON c.board_id = :board_id AND c.region = w.region AND c.key = w.key"
-        f" JOIN versions v ON {join}"
+        f" {_version_of(tx, at)}"
         " WHERE v.tombstone = 0 AND (v.expire_time IS NULL OR v.expire_time > :time)",
         board_id=board_id,
         places=json.dumps(keys, ensure_ascii=False),
@@ -168,11 +167,6 @@ def scan(
     """Read present values under a prefix, keys above `after`."""
     head, revision, time = _moment(tx, board_id, at)
     exact = at.mode is ReadMode.EXACT
-    join = (
-        f"v.board_id = :board_id AND v.region = c.region AND v.key = c.key AND {_AT_REVISION}"
-        if exact
-        else "v.board_id = :board_id AND v.revision = c.mod_revision AND v.op_index = c.op_index"
-    )
     end = prefix_end(prefix)
     params: dict[str, Any] = {
         "board_id": board_id, "region": region, "low": after or prefix, "time": time,
@@ -186,7 +180,7 @@ def scan(
     records, more = _page(
         tx,
         _columns("v", values),
-        f"current c JOIN versions v ON {join}"
+        f"current c {_version_of(tx, at)}"
         f" WHERE c.board_id = :board_id AND c.region = :region AND {low}"
         + (" AND c.key < :high" if end is not None else "")
         + present
