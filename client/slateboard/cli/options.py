@@ -67,7 +67,11 @@ class Command(TyperCommand):
                         problems.usage("an argument is not UTF-8; pass bytes by --file or standard input")
                     )
                 )
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Typer would call this a failure.
+            raise SystemExit(problems.BROKEN_PIPE) from None
 
 
 class Group(TyperGroup):
