@@ -103,9 +103,8 @@ def key_digest(secret: bytes, region: str, key: str) -> str:
 # under the prefix. A guard of late walks the log, one over few keys looks at these; of an old guard over many keys, the
 # newest stretch of the log mostly decides. So neither a large board nor a long log makes guards slow, and the way not
 # taken is an empty range of its index (SQLite would try a condition beside it on every row) behind a condition without
-# columns (PostgreSQL tries it once, before whatever plan it made). `|| ''` keeps both from walking keys instead of the log:
-# no statistics tell how far back the newest change lies. Compaction takes only tombstones up to the floor from `current`,
-# and a guard below the floor is refused anyway.
+# columns (PostgreSQL tries it once, before whatever plan it made). Compaction takes only tombstones up to the floor from
+# `current`, and a guard below the floor is refused anyway.
 _GUARD_NEAR = 64
 _GUARD_FAR = 10_000
 _GUARD_FEW = 1_000
@@ -124,8 +123,8 @@ WITH way AS MATERIALIZED (
 SELECT key, revision, version, principal, session_id, commit_time FROM (
     SELECT key, revision, version, principal, session_id, commit_time FROM versions
     WHERE board_id = :board_id AND revision > (SELECT walk_from FROM way)
-    AND region || '' = :region AND key || '' >= :low AND key || '' < :high
-    ORDER BY revision DESC, op_index DESC LIMIT 1
+    AND revision > :since -- which is below; but PostgreSQL plans by it
+    AND region = :region AND key >= :low AND key < :high ORDER BY revision DESC, op_index DESC LIMIT 1
 ) AS walked
 UNION ALL
 SELECT key, mod_revision, version, principal, session_id, commit_time FROM (
@@ -136,7 +135,7 @@ SELECT key, mod_revision, version, principal, session_id, commit_time FROM (
 ) AS scanned
 LIMIT 1
 """
-_ROOT_GUARD = _PREFIX_GUARD.replace(" AND key < :high", "").replace(" AND key || '' < :high", "")
+_ROOT_GUARD = _PREFIX_GUARD.replace(" AND key < :high", "")
 
 
 def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: bytes) -> dict[str, Query]:

@@ -45,7 +45,11 @@ _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
 _TIMEOUTS = "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true)"
 # Plans are made anew for each execution: one kept from when a board was small would walk it for minutes once it is large.
-_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c jit=off -c plan_cache_mode=force_custom_plan"
+# Helper processes and compilation take longer to set up than any of these queries should run.
+_OPTIONS = (
+    "-c idle_in_transaction_session_timeout=5000 -c plan_cache_mode=force_custom_plan"
+    " -c jit=off -c max_parallel_workers_per_gather=0"
+)
 
 
 class PostgresDialect:
