@@ -105,13 +105,28 @@ def _native(sql: str) -> bytes:
     return _PARAMETER.sub(r"%(\1)s", sql).encode()
 
 
+# A batch looks up by primary key, from the list of what it wants: no statistics of a table that was empty a moment ago may
+# make that a scan of the board.
+_LOOK_UPS = (
+    "set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
+    " set_config('enable_material', 'off', true), set_config('enable_seqscan', 'off', true)"
+)
+_PLAN_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+
+@lru_cache(maxsize=256)
+def _looked_up(sql: str) -> bytes:
+    """Have PostgreSQL start from the list of what is wanted: what is missing comes as a row of NULLs."""
+    return _native(sql.replace(" JOIN ", " LEFT JOIN "))
+
+
 _KINDS = {"BigInteger": "bigint", "Integer": "integer", "SmallInteger": "smallint"}
 _INSERT = re.compile(r"INSERT INTO (\w+) \(.*?\) VALUES \(.*?\)")
 _BULK_VALUE_BYTES = 64 << 10
 
 
 @lru_cache
-def _bulk(sql: str) -> tuple[bytes, tuple[str, ...]] | None:
+def _bulk(sql: str) -> tuple[str, tuple[str, ...]] | None:
     """Write an INSERT of one row as one of many, given as JSON; also name the columns of bytes, which go as base64.
 
     One statement where there would be one a row; the driver's arrays are put together in Python and cost more.
@@ -129,10 +144,8 @@ def _bulk(sql: str) -> tuple[bytes, tuple[str, ...]] | None:
     chosen = ", ".join(
         f"decode({name}, 'base64')" if kind == "bytes" else name for name, kind in kinds.items()
     )
-    head = f"INSERT INTO {found[1]} ({', '.join(kinds)}) SELECT {chosen} FROM json_to_recordset(%s::json) AS r({fields})"
-    return (head + sql[found.end() :]).encode(), tuple(
-        name for name, kind in kinds.items() if kind == "bytes"
-    )
+    head = f"INSERT INTO {found[1]} ({', '.join(kinds)}) SELECT {chosen} FROM json_to_recordset(:rows ::json) AS r({fields})"
+    return head + sql[found.end() :], tuple(name for name, kind in kinds.items() if kind == "bytes")
 
 
 def _as_json(rows: Sequence[Mapping[str, Any]], of_bytes: tuple[str, ...]) -> str | None:
@@ -153,6 +166,45 @@ def _as_json(rows: Sequence[Mapping[str, Any]], of_bytes: tuple[str, ...]) -> st
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+_WRITTEN = re.compile(r"(?:INSERT INTO|UPDATE) (\w+) ")
+_Together = dict[str, tuple[str, dict[str, Any]]]
+
+
+def _as_parameters(sql: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the parameters that `_merged` gives a statement; None where it had better go alone."""
+    if (bulk := _bulk(sql)) is not None:
+        text = _as_json(rows, bulk[1])
+        return None if text is None else {"rows": text}
+    return dict(rows[0]) if len(rows) == 1 else None
+
+
+def _send_together(cursor: psycopg.Cursor[tuple[Any, ...]], together: _Together) -> None:
+    """Send writes to tables of their own as one statement: none sees another, and a statement costs more than a row."""
+    if together:
+        params = {
+            f"{table}_{name}": value
+            for table, (_, given) in together.items()
+            for name, value in given.items()
+        }
+        cursor.execute(_merged(tuple((table, sql) for table, (sql, _) in together.items())), params)
+        together.clear()
+
+
+@lru_cache(maxsize=256)
+def _merged(statements: tuple[tuple[str, str], ...]) -> bytes:
+    """Write statements as one, with the parameter `name` of each called `table_name`."""
+    parts = []
+    for table, sql in statements:
+        bulk = _bulk(sql)
+        written = sql if bulk is None else bulk[0]
+        parts.append(_PARAMETER.sub(rf"%({table}_\1)s", written))
+    *first, last = parts
+    if not first:
+        return last.encode()
+    named = ", ".join(f"w{number} AS ({part})" for number, part in enumerate(first))
+    return f"WITH {named} {last}".encode()
 
 
 class PostgresTx:
@@ -191,13 +243,20 @@ class PostgresTx:
         )
 
     def gather(self, queries: Mapping[str, Query]) -> dict[str, Rows]:
+        of_ranges = any(name.startswith("prefix ") for name in queries)  # their plans depend on the bounds
+        plans = _LOOK_UPS if of_ranges else f"{_LOOK_UPS}, {_PLAN_ONCE}"
+        self._deferred = [
+            (f"{sql}, {plans}" if sql == _TIMEOUTS else sql, rows) for sql, rows in self._deferred
+        ]
         with self._connection.pipeline():
             self._send_deferred()
             cursors = {
-                name: self._connection.execute(_native(sql), params)
+                name: self._connection.execute(_looked_up(sql), params)
                 for name, (sql, params) in queries.items()
             }
-        return {name: cursor.fetchall() for name, cursor in cursors.items()}
+        return {
+            name: [row for row in cursor.fetchall() if row[0] is not None] for name, cursor in cursors.items()
+        }
 
     def execute_all(self, statements: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> None:
         self._deferred += statements
@@ -221,13 +280,20 @@ class PostgresTx:
 
     def _send_deferred(self) -> None:
         cursor = self._connection.cursor()
+        together: _Together = {}
         for sql, rows in self._deferred:
-            if len(rows) == 1:
+            table, params = _WRITTEN.match(sql), None
+            if table is not None and "SELECT" not in sql:
+                params = _as_parameters(sql, rows)
+            if table is None or params is None or table[1] in together:
+                _send_together(cursor, together)
+            if table is not None and params is not None:
+                together[table[1]] = (sql, params)
+            elif len(rows) == 1:
                 cursor.execute(_native(sql), rows[0])
-            elif (bulk := _bulk(sql)) is not None and (text := _as_json(rows, bulk[1])) is not None:
-                cursor.execute(bulk[0], (text,))
             else:
                 cursor.executemany(_native(sql), rows)
+        _send_together(cursor, together)
         self._deferred.clear()
 
 
