@@ -21,6 +21,7 @@ from slateboard_server.domain.values import (
 )
 from slateboard_server.ports import CommitsPage, ConflictsPage, Edge, Expiring
 from slateboard_server.storage import codec
+from slateboard_server.storage.engine import WriteTx
 from slateboard_server.storage.reading import Tx, read_head, refs_to_json, with_versions
 from slateboard_server.storage.rows import COMMIT_COLUMNS
 
@@ -178,18 +179,28 @@ def expired(tx: Tx, now: Micros, limit: int) -> list[tuple[BoardId, Expiring]]:
     return [(BoardId(row[0]), Expiring(Region(row[1]), Key(row[2]), Version(row[3]))) for row in rows]
 
 
-def prune(tx: Tx, now: Micros, limit: int) -> int:
+def prune(tx: WriteTx, now: Micros, limit: int) -> int:
     """Drop stored answers and conflicts past their retention."""
-    answers = tx.run(
-        "DELETE FROM requests WHERE (board_id, principal, request_id) IN (SELECT board_id, principal, request_id"
-        " FROM requests WHERE commit_time < :before ORDER BY commit_time LIMIT :limit)",
+    answers = tx.rows(
+        "SELECT board_id, principal, request_id FROM requests WHERE commit_time < :before"
+        " ORDER BY commit_time LIMIT :limit",
         before=now - IDEMPOTENCY_RETENTION_S * SECOND,
         limit=limit,
     )
-    conflicts = tx.run(
-        "DELETE FROM conflicts WHERE (board_id, number) IN (SELECT board_id, number FROM conflicts"
-        " WHERE time < :before ORDER BY time LIMIT :limit)",
+    conflicts = tx.rows(
+        "SELECT board_id, number FROM conflicts WHERE time < :before ORDER BY time LIMIT :limit",
         before=now - CONFLICT_RETENTION_S * SECOND,
         limit=limit,
     )
-    return answers + conflicts
+    # By whole keys: for a list of keys, SQLite would walk whole boards.
+    if answers:
+        names = ("board_id", "principal", "request_id")
+        drop = (
+            "DELETE FROM requests WHERE board_id = :board_id AND principal = :principal"
+            " AND request_id = :request_id"
+        )
+        tx.execute_all([(drop, [dict(zip(names, row, strict=True)) for row in answers])])
+    if conflicts:
+        drop = "DELETE FROM conflicts WHERE board_id = :board_id AND number = :number"
+        tx.execute_all([(drop, [{"board_id": board_id, "number": number} for board_id, number in conflicts])])
+    return len(answers) + len(conflicts)

@@ -101,13 +101,14 @@ class SqliteTx:
         self._connection.execute(self.dialect.upsert(table), row)
 
     def delete_some(self, table: str, board_id: int, limit: int) -> int:
-        key = ", ".join(column.name for column in schema.metadata.tables[table].primary_key)
-        return self.run(
-            f"DELETE FROM {table} WHERE ({key}) IN"
-            f" (SELECT {key} FROM {table} WHERE board_id = :board_id LIMIT :limit)",
-            board_id=board_id,
-            limit=limit,
-        )
+        # One by one: for a list of keys, SQLite would walk the whole board once more.
+        names = [column.name for column in schema.metadata.tables[table].primary_key]
+        rows = self._connection.execute(
+            f"SELECT {', '.join(names)} FROM {table} WHERE board_id = ? LIMIT ?", (board_id, limit)
+        ).fetchall()
+        where = " AND ".join(f"{name} = ?" for name in names)
+        self._connection.executemany(f"DELETE FROM {table} WHERE {where}", rows)
+        return len(rows)
 
     def gather(self, queries: Mapping[str, Query]) -> dict[str, Rows]:
         return {
