@@ -179,13 +179,14 @@ def start_session(tx: Tx, board_id: BoardId, session: SessionRecord, request_id:
         raise board_not_found(str(board_id))
     rows = tx.rows(
         f"SELECT {SESSION_COLUMNS} FROM sessions WHERE board_id = :board_id AND principal = :principal"
-        " AND request_id = :request_id ORDER BY started DESC LIMIT 1",
+        " AND request_id = :request_id",
         board_id=board_id,
         principal=session.principal,
         request_id=request_id,
     )
     if rows:
-        known = session_from_row(rows[0])
+        # Sorted here: asked to do it, SQLite would walk all sessions by their start.
+        known = max((session_from_row(row) for row in rows), key=lambda one: one.started)
         if known.session_id == session.session_id or (request_id and known.alive_at(now)):
             return known
     session = replace(session, started=now, last_seen=now)
