@@ -246,3 +246,10 @@ async def test_the_first_error_of_a_pipeline_is_the_one_that_counts(desk: Desk, 
     verdicts = await desk.batch(*[commit(put(f"k{number}", ABSENT)) for number in range(4)])
     assert [isinstance(verdict, Accepted) for verdict in verdicts] == [True, True, False, False]
     assert await desk.head() == 2
+
+
+async def test_a_server_without_checksums_is_warned_of(desk: Desk, postgres_dsn: str) -> None:
+    with psycopg.connect(postgres_dsn) as connection:
+        (checksums,) = connection.execute("SHOW data_checksums").fetchone() or ("",)
+    found = any("checksums" in warning for warning in desk.store.warnings())
+    assert found == (checksums == "off")

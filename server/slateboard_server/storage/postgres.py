@@ -39,6 +39,13 @@ T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 CHANNEL = "slateboard_boards"
+_KEEPALIVES: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _MIGRATION_LOCK = 0x51A7_EB0A_4D16
 _WRITERS = 4
 _READERS = 4
@@ -315,6 +322,7 @@ class PostgresEngine:
         self._connect_timeout = connect_timeout
         self.dialect = PostgresDialect()
         self._version = ""
+        self._checksums = True
         # Apart: writers that wait for a board's row lock must not keep readers out.
         self._write_threads = ThreadPoolExecutor(_WRITERS, "slate-pg-write")
         self._read_threads = ThreadPoolExecutor(_READERS, "slate-pg-read")
@@ -330,11 +338,7 @@ class PostgresEngine:
             kwargs={
                 "options": _OPTIONS,
                 "connect_timeout": max(2, round(self._connect_timeout)),
-                "keepalives": 1,
-                "keepalives_idle": 10,
-                "keepalives_interval": 5,
-                "keepalives_count": 3,
-                "tcp_user_timeout": 20_000,
+                **_KEEPALIVES,
                 "prepare_threshold": 2,
                 "application_name": "slateboard",
             },
@@ -376,13 +380,14 @@ class PostgresEngine:
                 settings: dict[str, str] = dict(
                     connection.execute(
                         "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit',"
-                        " 'full_page_writes', 'server_version')"
+                        " 'full_page_writes', 'data_checksums', 'server_version')"
                     ).fetchall()
                 )
         except (psycopg.Error, PoolTimeout) as error:
             log.warning("postgresql cannot be reached", error=type(error).__name__)
             raise _down("PostgreSQL cannot be reached at the configured address") from error
         self._version = str(settings["server_version"]).split()[0]
+        self._checksums = settings["data_checksums"] == "on"
         unsafe = [
             name for name in ("fsync", "synchronous_commit", "full_page_writes") if settings[name] == "off"
         ]
@@ -430,8 +435,13 @@ class PostgresEngine:
         return f"postgresql {self._version}"
 
     def warnings(self) -> list[str]:
-        """Nothing beyond what `start` refuses."""
-        return []
+        """Say what PostgreSQL would not notice; what would lose commits, `start` refuses."""
+        if self._checksums:
+            return []
+        return [
+            "PostgreSQL runs without data checksums and would not notice that its disk damaged data: turn them on with"
+            " pg_checksums --enable while it is stopped"
+        ]
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Run reads in one REPEATABLE READ snapshot."""
@@ -491,7 +501,11 @@ class PostgresEngine:
         while not self._closing.is_set():
             try:
                 with psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=5, application_name="slateboard listen"
+                    self._url,
+                    autocommit=True,
+                    connect_timeout=5,
+                    application_name="slateboard listen",
+                    **_KEEPALIVES,
                 ) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     delay = 0.1
