@@ -22,6 +22,7 @@ from slateboard_server.domain.values import (
     BoardId,
     Incarnation,
     Key,
+    LockId,
     Micros,
     PrincipalId,
     Region,
@@ -442,6 +443,72 @@ class PrincipalStore(Protocol):
 
     async def list_audit(self, before: int | None, limit: int) -> Sequence[tuple[int, AuditRecord]]:
         """List audit records, newest first, below a number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Names the lease of a lock. Lock ids are never reused, so a lease that is gone is gone for good."""
+
+    board_id: BoardId
+    lock_id: LockId
+
+
+class Liveness(Protocol):
+    """Decides which locks are alive, and nothing else: who owns one is the store's to say.
+
+    Every method answers within a few seconds or raises SlateboardError LOCK_BACKEND_DOWN; none retries for longer. Safe
+    to call from one event loop.
+    """
+
+    async def start(self) -> None:
+        """Connect; where it cannot yet, go on trying behind the scenes. Nothing is refused here but a bad configuration."""
+        ...
+
+    async def close(self) -> None:
+        """Let connections go. Leases live on until their time is up. Idempotent."""
+        ...
+
+    def describe(self) -> str:
+        """Say what it is, e.g. `in-process leases` or `etcd 3.6.5`."""
+        ...
+
+    async def grant(self, lease: Lease, ttl: int) -> int:
+        """Begin a lease of `ttl` seconds, counted from no earlier than this call; returns the granted ttl, never shorter.
+
+        Granting one that lives answers like `renew`.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> dict[Lease, float]:
+        """Lengthen leases to their full ttl from now; returns the seconds left of those that live, leaves out the others."""
+        ...
+
+    async def revoke(self, leases: Sequence[Lease]) -> None:
+        """End leases at once. Those that are gone already are no error."""
+        ...
+
+    async def alive(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Tell which of these live, linearizably: one that was seen to end before the call is not among them."""
+        ...
+
+    async def time_left(self, leases: Sequence[Lease]) -> dict[Lease, float]:
+        """Return the seconds left of those that live; for listings only."""
+        ...
+
+    def deaths(self) -> AsyncIterator[Lease]:
+        """Yield leases that ended, soon after they did, as a hint only: some may be missing, some may come twice.
+
+        Never ends and never raises: connections that are lost, and history that was compacted meanwhile, are taken up
+        again from the present.
+        """
+        ...
+
+    async def adopt(self, leases: Sequence[tuple[Lease, int]]) -> None:
+        """Give locks that were held when the process before this one ended one fresh ttl (seconds) each.
+
+        Only where leases live in this process; elsewhere they live on by themselves and this does nothing.
+        """
         ...
 
 

@@ -570,6 +570,7 @@ class GetServerInfoResponse(_message.Message):
     IDEMPOTENCY_RETENTION_FIELD_NUMBER: _builtins.int
     PROGRESS_INTERVAL_FIELD_NUMBER: _builtins.int
     CACHE_BYTES_LIMIT_FIELD_NUMBER: _builtins.int
+    LIVENESS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """The server's version, e.g. `0.1.0`."""
     mode: _builtins.str
@@ -578,6 +579,8 @@ class GetServerInfoResponse(_message.Message):
     """`sqlite` or `postgresql`, with its version."""
     cache_bytes_limit: _builtins.int
     """Bound of this replica's entry cache."""
+    liveness: _builtins.str
+    """What keeps locks alive, e.g. `in-process leases` or `etcd 3.6.5`."""
     @_builtins.property
     def header(self) -> _types_pb2.ResponseHeader: ...
     @_builtins.property
@@ -607,10 +610,11 @@ class GetServerInfoResponse(_message.Message):
         idempotency_retention: _duration_pb2.Duration | None = ...,
         progress_interval: _duration_pb2.Duration | None = ...,
         cache_bytes_limit: _builtins.int = ...,
+        liveness: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "idempotency_retention", b"idempotency_retention", "limits", b"limits", "progress_interval", b"progress_interval", "server_time", b"server_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_bytes_limit", b"cache_bytes_limit", "header", b"header", "idempotency_retention", b"idempotency_retention", "limits", b"limits", "mode", b"mode", "progress_interval", b"progress_interval", "server_time", b"server_time", "start_time", b"start_time", "storage", b"storage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_bytes_limit", b"cache_bytes_limit", "header", b"header", "idempotency_retention", b"idempotency_retention", "limits", b"limits", "liveness", b"liveness", "mode", b"mode", "progress_interval", b"progress_interval", "server_time", b"server_time", "start_time", b"start_time", "storage", b"storage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,6 +634,9 @@ class Limits(_message.Message):
     MAX_KEY_SEGMENTS_FIELD_NUMBER: _builtins.int
     MAX_GET_KEYS_FIELD_NUMBER: _builtins.int
     MAX_PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_LOCK_SCOPES_FIELD_NUMBER: _builtins.int
+    MAX_LOCKS_PER_PRINCIPAL_FIELD_NUMBER: _builtins.int
+    MAX_LOCK_TTL_FIELD_NUMBER: _builtins.int
     max_ops: _builtins.int
     max_guards: _builtins.int
     max_value_bytes: _builtins.int
@@ -638,6 +645,11 @@ class Limits(_message.Message):
     max_key_segments: _builtins.int
     max_get_keys: _builtins.int
     max_page_size: _builtins.int
+    max_lock_scopes: _builtins.int
+    max_locks_per_principal: _builtins.int
+    """Locks a principal may hold or wait for on a board."""
+    @_builtins.property
+    def max_lock_ttl(self) -> _duration_pb2.Duration: ...
     def __init__(
         self,
         *,
@@ -649,10 +661,13 @@ class Limits(_message.Message):
         max_key_segments: _builtins.int = ...,
         max_get_keys: _builtins.int = ...,
         max_page_size: _builtins.int = ...,
+        max_lock_scopes: _builtins.int = ...,
+        max_locks_per_principal: _builtins.int = ...,
+        max_lock_ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_lock_ttl", b"max_lock_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_get_keys", b"max_get_keys", "max_guards", b"max_guards", "max_key_bytes", b"max_key_bytes", "max_key_segments", b"max_key_segments", "max_message_bytes", b"max_message_bytes", "max_ops", b"max_ops", "max_page_size", b"max_page_size", "max_value_bytes", b"max_value_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_get_keys", b"max_get_keys", "max_guards", b"max_guards", "max_key_bytes", b"max_key_bytes", "max_key_segments", b"max_key_segments", "max_lock_scopes", b"max_lock_scopes", "max_lock_ttl", b"max_lock_ttl", "max_locks_per_principal", b"max_locks_per_principal", "max_message_bytes", b"max_message_bytes", "max_ops", b"max_ops", "max_page_size", b"max_page_size", "max_value_bytes", b"max_value_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from slateboard.v1 import types_pb2 as slateboard_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslateboard/v1/policy.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"d\n\x05Quota\x12\x13\n\x0bmax_entries\x18\x01 \x01(\x03\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12\x1e\n\x16max_commits_per_second\x18\x03 \x01(\x05\x12\x13\n\x0bmax_watches\x18\x04 \x01(\x05\"\x9f\x02\n\nRegionRule\x12)\n\x05scope\x18\x01 \x01(\x0e\x32\x1a.slateboard.v1.RegionScope\x12\x0e\n\x06prefix\x18\x02 \x01(\t\x12,\n\nwrite_mode\x18\x03 \x01(\x0e\x32\x18.slateboard.v1.WriteMode\x12*\n\tany_state\x18\x04 \x01(\x0e\x32\x17.slateboard.v1.AnyState\x12\'\n\tmin_trust\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12.\n\x0b\x64\x65\x66\x61ult_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x05quota\x18\x07 \x01(\x0b\x32\x14.slateboard.v1.Quota\"\xe3\x01\n\x06Policy\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x05rules\x18\x02 \x03(\x0b\x32\x19.slateboard.v1.RegionRule\x12#\n\x05quota\x18\x03 \x01(\x0b\x32\x14.slateboard.v1.Quota\x12\x34\n\x11history_retention\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bupdate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nupdated_by\x18\x06 \x01(\t*X\n\tWriteMode\x12\x1a\n\x16WRITE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11WRITE_MODE_DIRECT\x10\x01\x12\x18\n\x14WRITE_MODE_READ_ONLY\x10\x02*U\n\x08\x41nyState\x12\x19\n\x15\x41NY_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41NY_STATE_ALLOWED\x10\x01\x12\x17\n\x13\x41NY_STATE_FORBIDDEN\x10\x02*^\n\x0bRegionScope\x12\x1c\n\x18REGION_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REGION_SCOPE_SHARED\x10\x01\x12\x18\n\x14REGION_SCOPE_PRIVATE\x10\x02\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslateboard/v1/policy.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"w\n\x05Quota\x12\x13\n\x0bmax_entries\x18\x01 \x01(\x03\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12\x1e\n\x16max_commits_per_second\x18\x03 \x01(\x05\x12\x13\n\x0bmax_watches\x18\x04 \x01(\x05\x12\x11\n\tmax_locks\x18\x05 \x01(\x05\"\xd9\x02\n\nRegionRule\x12)\n\x05scope\x18\x01 \x01(\x0e\x32\x1a.slateboard.v1.RegionScope\x12\x0e\n\x06prefix\x18\x02 \x01(\t\x12,\n\nwrite_mode\x18\x03 \x01(\x0e\x32\x18.slateboard.v1.WriteMode\x12*\n\tany_state\x18\x04 \x01(\x0e\x32\x17.slateboard.v1.AnyState\x12\'\n\tmin_trust\x18\x05 \x01(\x0e\x32\x14.slateboard.v1.Trust\x12.\n\x0b\x64\x65\x66\x61ult_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x05quota\x18\x07 \x01(\x0b\x32\x14.slateboard.v1.Quota\x12\x38\n\x10lock_enforcement\x18\x08 \x01(\x0e\x32\x1e.slateboard.v1.LockEnforcement\"\xe3\x01\n\x06Policy\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x05rules\x18\x02 \x03(\x0b\x32\x19.slateboard.v1.RegionRule\x12#\n\x05quota\x18\x03 \x01(\x0b\x32\x14.slateboard.v1.Quota\x12\x34\n\x11history_retention\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bupdate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nupdated_by\x18\x06 \x01(\t*X\n\tWriteMode\x12\x1a\n\x16WRITE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11WRITE_MODE_DIRECT\x10\x01\x12\x18\n\x14WRITE_MODE_READ_ONLY\x10\x02*U\n\x08\x41nyState\x12\x19\n\x15\x41NY_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41NY_STATE_ALLOWED\x10\x01\x12\x17\n\x13\x41NY_STATE_FORBIDDEN\x10\x02*r\n\x0fLockEnforcement\x12 \n\x1cLOCK_ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x1e\n\x1aLOCK_ENFORCEMENT_MANDATORY\x10\x01\x12\x1d\n\x19LOCK_ENFORCEMENT_ADVISORY\x10\x02*^\n\x0bRegionScope\x12\x1c\n\x18REGION_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REGION_SCOPE_SHARED\x10\x01\x12\x18\n\x14REGION_SCOPE_PRIVATE\x10\x02\x42J\n\x11\x64\x65v.slateboard.v1P\x01Z3slateboard.dev/client/go/slateboard/v1;slateboardv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +35,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slateboard.v1.policy_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.slateboard.v1P\001Z3slateboard.dev/client/go/slateboard/v1;slateboardv1'
-  _globals['_WRITEMODE']._serialized_start=759
-  _globals['_WRITEMODE']._serialized_end=847
-  _globals['_ANYSTATE']._serialized_start=849
-  _globals['_ANYSTATE']._serialized_end=934
-  _globals['_REGIONSCOPE']._serialized_start=936
-  _globals['_REGIONSCOPE']._serialized_end=1030
+  _globals['_WRITEMODE']._serialized_start=836
+  _globals['_WRITEMODE']._serialized_end=924
+  _globals['_ANYSTATE']._serialized_start=926
+  _globals['_ANYSTATE']._serialized_end=1011
+  _globals['_LOCKENFORCEMENT']._serialized_start=1013
+  _globals['_LOCKENFORCEMENT']._serialized_end=1127
+  _globals['_REGIONSCOPE']._serialized_start=1129
+  _globals['_REGIONSCOPE']._serialized_end=1223
   _globals['_QUOTA']._serialized_start=137
-  _globals['_QUOTA']._serialized_end=237
-  _globals['_REGIONRULE']._serialized_start=240
-  _globals['_REGIONRULE']._serialized_end=527
-  _globals['_POLICY']._serialized_start=530
-  _globals['_POLICY']._serialized_end=757
+  _globals['_QUOTA']._serialized_end=256
+  _globals['_REGIONRULE']._serialized_start=259
+  _globals['_REGIONRULE']._serialized_end=604
+  _globals['_POLICY']._serialized_start=607
+  _globals['_POLICY']._serialized_end=834
 # @@protoc_insertion_point(module_scope)

@@ -66,6 +66,30 @@ ANY_STATE_ALLOWED: AnyState.ValueType  # 1
 ANY_STATE_FORBIDDEN: AnyState.ValueType  # 2
 Global___AnyState: _TypeAlias = AnyState  # noqa: Y015
 
+class _LockEnforcement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LockEnforcementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LockEnforcement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOCK_ENFORCEMENT_UNSPECIFIED: _LockEnforcement.ValueType  # 0
+    """LOCK_ENFORCEMENT_MANDATORY."""
+    LOCK_ENFORCEMENT_MANDATORY: _LockEnforcement.ValueType  # 1
+    """A commit that does not claim the lock is refused."""
+    LOCK_ENFORCEMENT_ADVISORY: _LockEnforcement.ValueType  # 2
+    """Only claims are checked: who does not present one writes past the lock."""
+
+class LockEnforcement(_LockEnforcement, metaclass=_LockEnforcementEnumTypeWrapper):
+    """Whether a held lock keeps others from writing what it covers."""
+
+LOCK_ENFORCEMENT_UNSPECIFIED: LockEnforcement.ValueType  # 0
+"""LOCK_ENFORCEMENT_MANDATORY."""
+LOCK_ENFORCEMENT_MANDATORY: LockEnforcement.ValueType  # 1
+"""A commit that does not claim the lock is refused."""
+LOCK_ENFORCEMENT_ADVISORY: LockEnforcement.ValueType  # 2
+"""Only claims are checked: who does not present one writes past the lock."""
+Global___LockEnforcement: _TypeAlias = LockEnforcement  # noqa: Y015
+
 class _RegionScope:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -98,6 +122,7 @@ class Quota(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     MAX_COMMITS_PER_SECOND_FIELD_NUMBER: _builtins.int
     MAX_WATCHES_FIELD_NUMBER: _builtins.int
+    MAX_LOCKS_FIELD_NUMBER: _builtins.int
     max_entries: _builtins.int
     """Present entries."""
     max_bytes: _builtins.int
@@ -106,6 +131,8 @@ class Quota(_message.Message):
     """Commits accepted a second."""
     max_watches: _builtins.int
     """Watches open at a time on one replica; whole boards only."""
+    max_locks: _builtins.int
+    """Locks held or waited for at a time; whole boards only."""
     def __init__(
         self,
         *,
@@ -113,10 +140,11 @@ class Quota(_message.Message):
         max_bytes: _builtins.int = ...,
         max_commits_per_second: _builtins.int = ...,
         max_watches: _builtins.int = ...,
+        max_locks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_bytes", b"max_bytes", "max_commits_per_second", b"max_commits_per_second", "max_entries", b"max_entries", "max_watches", b"max_watches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_bytes", b"max_bytes", "max_commits_per_second", b"max_commits_per_second", "max_entries", b"max_entries", "max_locks", b"max_locks", "max_watches", b"max_watches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -137,6 +165,7 @@ class RegionRule(_message.Message):
     MIN_TRUST_FIELD_NUMBER: _builtins.int
     DEFAULT_TTL_FIELD_NUMBER: _builtins.int
     QUOTA_FIELD_NUMBER: _builtins.int
+    LOCK_ENFORCEMENT_FIELD_NUMBER: _builtins.int
     scope: Global___RegionScope.ValueType
     """OPTIONAL. Default REGION_SCOPE_SHARED."""
     prefix: _builtins.str
@@ -145,6 +174,7 @@ class RegionRule(_message.Message):
     any_state: Global___AnyState.ValueType
     min_trust: _types_pb2.Trust.ValueType
     """OPTIONAL. A write whose trust would be lower is refused with TRUST_TOO_LOW. Default: no floor."""
+    lock_enforcement: Global___LockEnforcement.ValueType
     @_builtins.property
     def default_ttl(self) -> _duration_pb2.Duration:
         """OPTIONAL. Given to puts and appends that set no expire_time. At least 1 s."""
@@ -163,10 +193,11 @@ class RegionRule(_message.Message):
         min_trust: _types_pb2.Trust.ValueType = ...,
         default_ttl: _duration_pb2.Duration | None = ...,
         quota: Global___Quota | None = ...,
+        lock_enforcement: Global___LockEnforcement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_ttl", b"default_ttl", "quota", b"quota"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_state", b"any_state", "default_ttl", b"default_ttl", "min_trust", b"min_trust", "prefix", b"prefix", "quota", b"quota", "scope", b"scope", "write_mode", b"write_mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_state", b"any_state", "default_ttl", b"default_ttl", "lock_enforcement", b"lock_enforcement", "min_trust", b"min_trust", "prefix", b"prefix", "quota", b"quota", "scope", b"scope", "write_mode", b"write_mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
