@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from slateboard_server.domain.commit import CommitItem
 from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.entry import LoggedCommit, SourceRef, VersionRecord
 from slateboard_server.domain.judge import Verdict
+from slateboard_server.domain.locks import LockOp, LockRecord, LockScope, LockState, LockVerdict
 from slateboard_server.domain.picture import StoredAnswer
 from slateboard_server.domain.policy import Policy
 from slateboard_server.domain.principal import Principal, SessionRecord, TokenRecord
@@ -31,6 +32,11 @@ from slateboard_server.domain.values import (
     TokenId,
     Version,
 )
+
+BatchItem: TypeAlias = CommitItem | LockOp
+"""What waits for the row of a board."""
+BatchVerdict: TypeAlias = Verdict | LockVerdict
+"""What became of it."""
 
 
 class Clock(Protocol):
@@ -242,8 +248,12 @@ class BoardStore(Protocol):
 class EntryStore(Protocol):
     """Commits and reads. Every read is one snapshot; no read transaction outlives a call."""
 
-    async def commit(self, board_id: BoardId, items: Sequence[CommitItem], timeout: float) -> list[Verdict]:
+    async def commit(
+        self, board_id: BoardId, items: Sequence[BatchItem], timeout: float
+    ) -> list[BatchVerdict]:
         """Judge a batch under the board's row lock and write what was accepted, in one transaction.
+
+        Lock ops of the batch come first, in order, then its commits: they were asked for at the same time.
 
         Verdicts come in the order of the items, after the fsync: an `Accepted` is durable. `now` is max(clock, last
         commit time). Conflicts of refused items are kept (ring of 10,000 or 24 h a board). On a database error the
@@ -394,6 +404,67 @@ class SessionStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Names the lease of a lock. Lock ids are never reused, so a lease that is gone is gone for good."""
+
+    board_id: BoardId
+    lock_id: LockId
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLock:
+    """A lock that is held or waited for, as the keeper of leases needs it."""
+
+    lease: Lease
+    board: str
+    state: LockState
+    ttl: int
+    """Seconds."""
+    due: Micros | None
+    """When a held one must end, renewed or not."""
+
+
+class LockStore(Protocol):
+    """Who owns which lock. Changes go through `EntryStore.commit`, in the same batches as commits."""
+
+    async def find_lock(self, board_id: BoardId, lock_id: LockId) -> LockRecord | None:
+        """Read one lock from the primary, live or ended in the last 24 h."""
+        ...
+
+    async def find_locks(self, board_id: BoardId, lock_ids: Sequence[LockId]) -> dict[LockId, LockRecord]:
+        """Read locks from the primary; missing ones are left out."""
+        ...
+
+    async def overlapping_locks(self, board_id: BoardId, scopes: Sequence[LockScope]) -> list[LockRecord]:
+        """List live locks that overlap any of `scopes`, in the order of asking."""
+        ...
+
+    async def list_locks(
+        self,
+        board_id: BoardId,
+        after: int,
+        limit: int,
+        principal: PrincipalId | None,
+        states: Sequence[LockState],
+    ) -> list[LockRecord]:
+        """List locks in the order of asking, those with numbers above `after` only."""
+        ...
+
+    async def lock_changes(
+        self, board_id: BoardId, after: int, limit: int, *, live_only: bool
+    ) -> tuple[list[LockRecord], int]:
+        """List locks whose last change has a sequence above `after`, in that order; also where the sequence stands.
+
+        One snapshot: what is not listed has not changed up to that sequence (unless the limit was reached).
+        """
+        ...
+
+    async def live_locks(self) -> Sequence[LiveLock]:
+        """List what is held or waited for, on all boards."""
+        ...
+
+
 class PrincipalStore(Protocol):
     """Principals and tokens of the server."""
 
@@ -444,14 +515,6 @@ class PrincipalStore(Protocol):
     async def list_audit(self, before: int | None, limit: int) -> Sequence[tuple[int, AuditRecord]]:
         """List audit records, newest first, below a number."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Names the lease of a lock. Lock ids are never reused, so a lease that is gone is gone for good."""
-
-    board_id: BoardId
-    lock_id: LockId
 
 
 class Liveness(Protocol):
@@ -512,7 +575,7 @@ class Liveness(Protocol):
         ...
 
 
-class Store(BoardStore, EntryStore, SessionStore, PrincipalStore, Protocol):
+class Store(BoardStore, EntryStore, SessionStore, LockStore, PrincipalStore, Protocol):
     """The truth. One object per replica; safe to call from one event loop.
 
     Promised: what was acknowledged is on disk; the commits of a board form one gap-free order; every read is a snapshot

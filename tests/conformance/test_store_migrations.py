@@ -44,7 +44,7 @@ async def test_the_migrations_make_the_schema_that_the_code_describes(
     with inspect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
-        assert context.get_current_heads() == ("0001",)
+        assert context.get_current_heads() == ("0002",)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
@@ -99,8 +99,8 @@ async def test_a_newer_schema_is_refused_and_left_alone(
 _BROKEN = """
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
@@ -125,9 +125,9 @@ async def test_a_migration_that_fails_leaves_the_old_schema(
     await store.close()
     steps = tmp_path / "migrations"
     (steps / "versions").mkdir(parents=True)
-    for name in ("env.py", "versions/0001_tables.py"):
+    for name in ("env.py", "versions/0001_tables.py", "versions/0002_locks.py"):
         (steps / name).write_text((migrating.MIGRATIONS / name).read_text())
-    (steps / "versions/0002_broken.py").write_text(_BROKEN)
+    (steps / "versions/0003_broken.py").write_text(_BROKEN)
     with monkeypatch.context() as patched:
         patched.setattr(migrating, "MIGRATIONS", steps)
         failing = SqlStore(make_engine(), clock)

@@ -153,6 +153,10 @@ class CommitItem:
     """Keyed MAC over the canonical encoding of the content; see `fingerprint.py`."""
     guards: tuple[Guard, ...] = ()
     claims: tuple[Claim, ...] = ()
+    dead_claims: frozenset[LockId] = frozenset()
+    """Claimed locks whose leases were seen to be gone, for good, before the commit was queued."""
+    claims_unchecked: bool = False
+    """Lock liveness could not be asked: a commit that was made before is answered again, a new one refused."""
     session: SessionClaim | None = None
     token_id: TokenId | None = None
     """The credential it came with, checked again inside the transaction; None with a client certificate."""

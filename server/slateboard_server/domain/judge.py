@@ -9,7 +9,7 @@ Order within a commit, the same for every caller; the first that fails is the an
 1. the credential is alive, the principal enabled and part of the board; the rights to every written key and every guard
 2. replay: a stored answer for (principal, request_id) is given again, whatever has happened since
 3. origin: incarnation, also of etags; revisions of guards lie on this board and above its floor
-4. session, claims
+4. session, claims; then the locks over what is written (`claims.py`)
 5. op by op: policy (read-only, any_state), names, sources, trust, expiry, trust floor (`changes.py`)
 6. quotas and rates (`quotas.py`)
 7. preconditions and guards: all violations are listed (`preconditions.py`)
@@ -25,6 +25,7 @@ from typing import Final, TypeAlias
 
 from slateboard_server.domain.batch import Batch
 from slateboard_server.domain.changes import Change, make_changes
+from slateboard_server.domain.claims import check_claims, lock_violations
 from slateboard_server.domain.commit import (
     Advice,
     Append,
@@ -43,10 +44,12 @@ from slateboard_server.domain.picture import BoardState, Picture, StoredAnswer
 from slateboard_server.domain.preconditions import violations
 from slateboard_server.domain.principal import Action, Principal
 from slateboard_server.domain.quotas import check_quotas, usage_after
-from slateboard_server.domain.values import PrincipalId, Region, Revision, SessionId, Version
+from slateboard_server.domain.values import LockId, PrincipalId, Region, Revision, SessionId, Version
 
 RETRY_AFTER: Final = timedelta(milliseconds=25)
 """What a conflict suggests to wait before reading again; clients add jitter."""
+RETRY_LOCKED_AFTER: Final = timedelta(milliseconds=250)
+"""What it suggests where a lock is in the way: that takes longer than another commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,11 @@ def _judge_one(batch: Batch, item: CommitItem, index: int) -> Verdict:
         return replayed
     _check_origin(batch.board, item)
     session_id = None if item.session is None else _check_session(batch, item)
-    if item.claims:
-        raise _lock_lost(item)
+    claimed = check_claims(batch, item, session_id) if item.claims else frozenset[LockId]()
+    if batch.picture.held:
+        locked = lock_violations(batch, item, principal, claimed)
+        if locked:
+            raise _conflict(batch, item, index, session_id, locked)
     board, now = batch.board, batch.now
     advice: list[Advice] = []
     changes = make_changes(batch, item, principal, session_id, advice)
@@ -245,7 +251,7 @@ def _reincarnated(board: BoardState) -> SlateboardError:
     )
 
 
-# 4. Session, claims
+# 4. Session
 
 
 def _check_session(batch: Batch, item: CommitItem) -> SessionId:
@@ -271,16 +277,6 @@ def _check_session(batch: Batch, item: CommitItem) -> SessionId:
     return claim.session_id
 
 
-def _lock_lost(item: CommitItem) -> SlateboardError:
-    # No lock is held that the picture does not hold, and lock ids are never reused: it is gone for good.
-    claim = item.claims[0]
-    return SlateboardError(
-        Reason.LOCK_LOST,
-        f"lock {claim.lock_id} is not held with token {claim.token}; stop the protected work and acquire again",
-        lock_id=claim.lock_id,
-    )
-
-
 # The answers
 
 
@@ -302,6 +298,7 @@ def _conflict(
 ) -> SlateboardError:
     first = violated[0]
     reason = Reason(first.reason)
+    locked = reason is Reason.KEY_LOCKED
     conflict = Conflict(
         conflict_id=f"c-{batch.batch_id}-{index}",
         time=batch.now,
@@ -315,6 +312,8 @@ def _conflict(
     )
     if first.hidden:
         found = "something else"
+    elif locked:
+        found = f"lock {first.lock_id} of {first.lock_holder}"
     elif not first.current_version:
         found = "absent"
     else:
@@ -322,13 +321,16 @@ def _conflict(
         if first.current_principal:
             found += f", written by {first.current_principal}"
     more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
+    what_to_do = "wait for the lock, or write with its claim" if locked else "read it again and decide again"
     return SlateboardError(
         reason,
-        f"{first.region}:{first.key}: expected {first.expected}, found {found}{more}; read it again and decide again",
+        f"{first.region}:{first.key}: expected {first.expected}, found {found}{more}; {what_to_do}",
         conflict=conflict,
-        retry_after=RETRY_AFTER,
+        retry_after=RETRY_LOCKED_AFTER if locked else RETRY_AFTER,
         conflict_id=conflict.conflict_id if conflict.kept else None,
         region=first.region,
         key=first.key,
-        current_version=None if first.hidden else first.current_version,
+        current_version=None if first.hidden or locked else first.current_version,
+        lock_id=first.lock_id or None,
+        holder=first.lock_holder or None,
     )

@@ -49,3 +49,13 @@ MAX_SESSION_TTL_S: Final = 3_600
 DEFAULT_SESSION_TTL_S: Final = 15
 SOFT_LIMIT_SHARE: Final = 0.8
 """From this share of a quota on, replies carry a warning."""
+MAX_LOCK_SCOPES: Final = 16
+MAX_LOCKS_PER_PRINCIPAL: Final = 1_000
+"""Held or waited for, on one board."""
+MIN_LOCK_TTL_S: Final = 2
+MAX_LOCK_TTL_S: Final = 3_600
+DEFAULT_LOCK_TTL_S: Final = 30
+MAX_LOCK_WAIT_S: Final = 3_600
+MAX_RENEWALS: Final = 100
+LOCK_RETENTION_S: Final = 24 * 3600
+"""How long a lock can be looked up after its end."""

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from slateboard_server.domain.commit import Append, CommitAnswer, CommitItem, Delete, VersionGuard
 from slateboard_server.domain.entry import SourceRef
+from slateboard_server.domain.locks import LockRecord
 from slateboard_server.domain.policy import CounterKey, Policy, Usage
 from slateboard_server.domain.principal import Principal, SessionRecord
 from slateboard_server.domain.values import (
     BoardId,
     Incarnation,
     Key,
+    LockId,
     Micros,
     PrincipalId,
     Region,
@@ -111,6 +113,10 @@ class Picture:
     prefix_changes: dict[tuple[Region, str, Revision], PrefixChange] = field(default_factory=dict)
     """For each prefix guard that something violates: the newest change."""
     replays: dict[tuple[PrincipalId, str], StoredAnswer] = field(default_factory=dict)
+    held: list[LockRecord] = field(default_factory=list)
+    """Held locks over anything the batch writes."""
+    claimed: dict[LockId, LockRecord] = field(default_factory=dict)
+    """The locks that claims name, live or ended."""
 
 
 @dataclass(slots=True)
@@ -124,6 +130,9 @@ class Needs:
     sources: list[SourceRef]
     prefix_guards: list[tuple[Region, str, Revision]]
     replays: list[tuple[PrincipalId, str]]
+    lock_places: list[tuple[Region, str]]
+    """What a lock over a written key can cover: the key and every subtree it lies in."""
+    claims: list[LockId]
 
 
 def needs(items: Iterable[CommitItem]) -> Needs:
@@ -135,6 +144,8 @@ def needs(items: Iterable[CommitItem]) -> Needs:
     sources: dict[SourceRef, None] = {}
     prefixes: dict[tuple[Region, str, Revision], None] = {}
     replays: dict[tuple[PrincipalId, str], None] = {}
+    lock_places: dict[tuple[Region, str], None] = {}
+    claims: dict[LockId, None] = {}
     for item in items:
         if not item.internal:
             principals[item.principal] = None
@@ -144,9 +155,12 @@ def needs(items: Iterable[CommitItem]) -> Needs:
             sessions[item.session.session_id] = None
         if item.request_id and not item.validate_only:
             replays[item.principal, item.request_id] = None
+        for claim in item.claims:
+            claims[claim.lock_id] = None
         for op in item.ops:
             if not isinstance(op, Append):
                 keys[op.region, op.key] = None
+            _add_places(lock_places, op.region, op.prefix if isinstance(op, Append) else op.key)
             if isinstance(op, Delete):
                 continue
             for derivation in op.content.derivations:
@@ -166,4 +180,15 @@ def needs(items: Iterable[CommitItem]) -> Needs:
         list(sources),
         list(prefixes),
         list(replays),
+        list(lock_places),
+        list(claims),
     )
+
+
+def _add_places(places: dict[tuple[Region, str], None], region: Region, path: str) -> None:
+    places[region, path] = None
+    # Up from the key: where a subtree is listed, so are all those above it.
+    end = path.rfind("/", 0, -1) + 1
+    while (region, path[:end]) not in places:
+        places[region, path[:end]] = None
+        end = path.rfind("/", 0, max(end - 1, 0)) + 1

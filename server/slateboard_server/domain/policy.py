@@ -26,6 +26,14 @@ class AnyState(IntEnum):
     FORBIDDEN = 2
 
 
+class LockEnforcement(IntEnum):
+    """Whether a held lock keeps others from writing. Numbers are those of the API; 0 falls back."""
+
+    UNSET = 0
+    MANDATORY = 1
+    ADVISORY = 2
+
+
 class Scope(IntEnum):
     """Which regions a rule or a usage counter speaks of. SHARED and PRIVATE are numbers of the API."""
 
@@ -50,10 +58,11 @@ class Quota:
     max_bytes: int = 0
     max_commits_per_second: int = 0
     max_watches: int = 0
+    max_locks: int = 0
 
     @property
     def is_set(self) -> bool:
-        """Tell whether anything is bounded."""
+        """Tell whether anything that commits count is bounded."""
         return bool(self.max_entries or self.max_bytes or self.max_commits_per_second or self.max_watches)
 
 
@@ -72,6 +81,7 @@ class Rule:
     default_ttl: int | None = None
     """Micros."""
     quota: Quota = NO_QUOTA
+    lock_enforcement: LockEnforcement = LockEnforcement.UNSET
 
     def covers(self, region: Region, key: str) -> bool:
         """Tell whether it speaks of a key."""
@@ -165,6 +175,13 @@ class Policy:
             min_trust=min_trust,
             default_ttl=default_ttl,
         )
+
+    def locks_bind(self, region: Region, key: str) -> bool:
+        """Tell whether a held lock over a key keeps out who does not claim it."""
+        for rule in self._longest_first:
+            if rule.lock_enforcement is not LockEnforcement.UNSET and rule.covers(region, key):
+                return rule.lock_enforcement is LockEnforcement.MANDATORY
+        return True
 
     def counters(self) -> tuple[tuple[CounterKey, Quota], ...]:
         """List the counters that must be kept: the board's, and one for each rule with a quota."""

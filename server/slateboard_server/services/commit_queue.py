@@ -16,22 +16,28 @@ from typing import TypeAlias
 
 from slateboard_server.domain.commit import CommitItem, Delete
 from slateboard_server.domain.errors import Reason, SlateboardError
-from slateboard_server.domain.judge import Verdict
+from slateboard_server.domain.judge import Refused, Verdict
+from slateboard_server.domain.locks import AcquireLock, LockOp, LockVerdict, ReapLocks
 from slateboard_server.domain.values import PrincipalId
-from slateboard_server.ports import Clock
+from slateboard_server.ports import BatchItem, BatchVerdict, Clock
 from slateboard_server.services.settings import DataPathSettings
 
-RunBatch: TypeAlias = Callable[[list[CommitItem], float], Awaitable[list[Verdict]]]
+RunBatch: TypeAlias = Callable[[list[BatchItem], float], Awaitable[list[BatchVerdict]]]
 """Judges and writes a batch within a timeout (s), and makes the outcome visible to readers before it returns."""
+
+_SERVER = PrincipalId("")
+"""Whose turn the server's own lock ops take."""
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    item: CommitItem
+    item: BatchItem
     deadline: float
     """Monotonic seconds; past it the item is dropped if its batch has not begun."""
     size: int
-    answer: asyncio.Future[Verdict] = field(repr=False)
+    answer: asyncio.Future[BatchVerdict] = field(repr=False)
+    principal: PrincipalId = PrincipalId("")
+    request_id: str = ""
     abandoned: bool = False
 
 
@@ -66,6 +72,26 @@ class CommitQueue:
         that is cancelled leaves a begun batch alone.
         """
         size = sum(512 + (0 if isinstance(op, Delete) else len(op.content.value)) for op in item.ops)
+        self._check_room(size)
+        verdict = await self._wait(item, item.principal, item.request_id, size, timeout)
+        assert not isinstance(verdict, LockVerdict)  # as it was asked
+        return verdict
+
+    async def submit_lock(self, op: LockOp, timeout: float) -> LockVerdict:
+        """Have a lock op done, in turn with the commits; raises its refusal. Deadlines as for `submit`.
+
+        What ends locks is never turned away: it makes room.
+        """
+        if isinstance(op, AcquireLock):
+            self._check_room(0)
+        principal = _SERVER if isinstance(op, ReapLocks) else op.asker.principal
+        verdict = await self._wait(op, principal, "", 512, timeout)
+        if isinstance(verdict, Refused):
+            raise verdict.error
+        assert isinstance(verdict, LockVerdict)  # as it was asked
+        return verdict
+
+    def _check_room(self, size: int) -> None:
         if self._items and (
             self._items >= self._settings.queue_items or self._bytes + size > self._settings.queue_bytes
         ):
@@ -76,11 +102,16 @@ class CommitQueue:
                 limit=self._settings.queue_items,
                 retry_after_ms=200,
             )
+
+    async def _wait(
+        self, item: BatchItem, principal: PrincipalId, request_id: str, size: int, timeout: float
+    ) -> BatchVerdict:
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(item, self._clock.monotonic() + timeout, size, loop.create_future())
-        self._by_principal.setdefault(item.principal, deque()).append(waiting)
-        if item.request_id and (item.principal, item.request_id) not in self._unsettled:
-            self._unsettled[item.principal, item.request_id] = loop.create_future()
+        deadline = self._clock.monotonic() + timeout
+        waiting = _Waiting(item, deadline, size, loop.create_future(), principal, request_id)
+        self._by_principal.setdefault(principal, deque()).append(waiting)
+        if request_id and (principal, request_id) not in self._unsettled:
+            self._unsettled[principal, request_id] = loop.create_future()
         self._items += 1
         self._bytes += size
         if self._task is None or self._task.done():
@@ -112,7 +143,7 @@ class CommitQueue:
             await asyncio.shield(unsettled)
 
     def _settle(self, waiting: _Waiting) -> None:
-        unsettled = self._unsettled.pop((waiting.item.principal, waiting.item.request_id), None)
+        unsettled = self._unsettled.pop((waiting.principal, waiting.request_id), None)
         if unsettled is not None and not unsettled.done():
             unsettled.set_result(None)
 
@@ -151,7 +182,7 @@ class CommitQueue:
         while self._by_principal and len(batch) < settings.batch_items:
             principal, queue = next(iter(self._by_principal.items()))
             waiting = queue[0]
-            count = len(waiting.item.ops)
+            count = len(waiting.item.ops) if isinstance(waiting.item, CommitItem) else 1
             if batch and (ops + count > settings.batch_ops or size + waiting.size > settings.batch_bytes):
                 break
             queue.popleft()

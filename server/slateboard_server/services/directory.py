@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
-from slateboard_server.domain.commit import CommitItem
 from slateboard_server.domain.entry import LoggedCommit
 from slateboard_server.domain.errors import Reason, SlateboardError, board_not_found
-from slateboard_server.domain.judge import Accepted, Refused, Replayed, Verdict
+from slateboard_server.domain.judge import Accepted, Refused, Replayed
+from slateboard_server.domain.locks import LockRecord, LockVerdict
 from slateboard_server.domain.values import BoardId, Key, Region
-from slateboard_server.ports import AuditRecord, BoardMeta, Clock, Head, Store
+from slateboard_server.ports import AuditRecord, BatchItem, BatchVerdict, BoardMeta, Clock, Head, Store
 from slateboard_server.services.activity import BoardActivity
 from slateboard_server.services.cache import EntryCache
 from slateboard_server.services.commit_queue import CommitQueue
@@ -111,6 +111,8 @@ class BoardDirectory:
         self._by_id: dict[BoardId, BoardHandle] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._catch_ups: set[asyncio.Task[None]] = set()
+        self.on_locks_changed: Callable[[BoardId, Sequence[LockRecord]], None] = lambda *_: None
+        """Told of locks that this replica changed; with none, that another one may have changed some."""
 
     async def start(self) -> None:
         """Begin to follow wake-ups and, where several replicas write, to poll."""
@@ -181,7 +183,7 @@ class BoardDirectory:
         feed = BoardFeed(meta.board_id, meta.head, self.cache, self.settings.ring_bytes)
         handle = BoardHandle(meta, feed, BoardActivity())
 
-        async def run(items: list[CommitItem], timeout: float) -> list[Verdict]:
+        async def run(items: list[BatchItem], timeout: float) -> list[BatchVerdict]:
             return await self._run_batch(handle, items, timeout)
 
         handle.queue = CommitQueue(run, self.clock, self.settings)
@@ -247,7 +249,9 @@ class BoardDirectory:
 
     # Committing
 
-    async def _run_batch(self, handle: BoardHandle, items: list[CommitItem], timeout: float) -> list[Verdict]:
+    async def _run_batch(
+        self, handle: BoardHandle, items: list[BatchItem], timeout: float
+    ) -> list[BatchVerdict]:
         try:
             verdicts = await self.store.commit(handle.board_id, items, timeout)
         except SlateboardError as error:
@@ -259,6 +263,11 @@ class BoardDirectory:
         except Exception:
             self._suspect(handle)
             raise
+        changed = [
+            lock for verdict in verdicts if isinstance(verdict, LockVerdict) for lock in verdict.changed
+        ]
+        if changed:
+            self.on_locks_changed(handle.board_id, changed)
         accepted = [verdict.logged for verdict in verdicts if isinstance(verdict, Accepted)]
         if not handle.feed.apply(accepted):
             # Other replicas committed in between: their commits must be applied first. Nobody waits for that here: a
@@ -267,7 +276,7 @@ class BoardDirectory:
         self._count(handle, verdicts, accepted)
         return verdicts
 
-    def _count(self, handle: BoardHandle, verdicts: list[Verdict], accepted: list[LoggedCommit]) -> None:
+    def _count(self, handle: BoardHandle, verdicts: list[BatchVerdict], accepted: list[LoggedCommit]) -> None:
         counters = handle.counters
         now = self.clock.monotonic()
         counters.commits += len(accepted)
@@ -360,6 +369,7 @@ class BoardDirectory:
         while True:
             try:
                 async for board_id in self.store.wakeups():
+                    self.on_locks_changed(board_id, ())
                     handle = self._by_id.get(board_id)
                     if handle is not None and not self.settings.exclusive:
                         self._spawn(self._catch_up_quietly(handle))

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from slateboard_server.domain.entry import SourceRef
 from slateboard_server.domain.errors import board_not_found
+from slateboard_server.domain.locks import LockState
 from slateboard_server.domain.names import prefix_end
 from slateboard_server.domain.picture import (
     BoardState,
@@ -38,9 +39,11 @@ from slateboard_server.domain.values import (
 )
 from slateboard_server.storage import codec
 from slateboard_server.storage.rows import (
+    LOCK_COLUMNS,
     PRINCIPAL_COLUMNS,
     SESSION_COLUMNS,
     TOKEN_COLUMNS,
+    lock_from_row,
     principal_from_row,
     session_from_row,
     token_from_row,
@@ -193,6 +196,19 @@ def picture_queries(dialect: Dialect, board_id: BoardId, wanted: Needs, secret: 
             f" {dialect.join} requests r ON r.board_id = :board_id AND r.principal = w.region AND r.request_id = w.key",
             board | {"places": _json(wanted.replays)},
         )
+    if wanted.lock_places:
+        queries["held"] = (
+            f"SELECT {LOCK_COLUMNS} FROM {dialect.pairs('places')} AS w"
+            f" {dialect.join} lock_scopes s ON s.board_id = :board_id AND s.region = w.region AND s.path = w.key"
+            f" {dialect.join} locks l ON l.board_id = :board_id AND l.lock_id = s.lock_id WHERE l.state = :held",
+            board | {"places": _json(wanted.lock_places), "held": int(LockState.HELD)},
+        )
+    if wanted.claims:
+        queries["claimed"] = (
+            f"SELECT {LOCK_COLUMNS} FROM {dialect.words('names')} AS w"
+            f" {dialect.join} locks l ON l.board_id = :board_id AND l.lock_id = w.word",
+            board | {"names": _json(wanted.claims)},
+        )
     for number, (region, prefix, since) in enumerate(wanted.prefix_guards):
         queries[f"prefix {number}"] = (
             _PREFIX_GUARD if prefix else _ROOT_GUARD,
@@ -261,6 +277,10 @@ def picture_of(
         picture.replays[principal_id, request_id] = StoredAnswer(
             bytes(fingerprint), codec.answer_from_text(answer)
         )
+    held = [lock_from_row(row) for row in results.get("held", ())]
+    picture.held = list({lock.lock_id: lock for lock in held}.values())
+    claimed = [lock_from_row(row) for row in results.get("claimed", ())]
+    picture.claimed = {lock.lock_id: lock for lock in claimed}
     for number, guard in enumerate(wanted.prefix_guards):
         found = results[f"prefix {number}"]
         if found:

@@ -9,7 +9,7 @@ from typing import Any
 from slateboard_server.domain.commit import Advice, CommitAnswer, OpOutcome
 from slateboard_server.domain.conflict import Violation
 from slateboard_server.domain.entry import NO_ANNOTATIONS, Annotations, Derivation, SourceRef, VersionRecord
-from slateboard_server.domain.policy import AnyState, Policy, Quota, Rule, Scope, WriteMode
+from slateboard_server.domain.policy import AnyState, LockEnforcement, Policy, Quota, Rule, Scope, WriteMode
 from slateboard_server.domain.values import (
     Key,
     Kind,
@@ -239,6 +239,7 @@ def policy_to_text(policy: Policy) -> str:
                     "min_trust": rule.min_trust,
                     "default_ttl": rule.default_ttl,
                     "quota": _quota_to_list(rule.quota),
+                    "locks": int(rule.lock_enforcement),
                 }
                 for rule in policy.rules
             ],
@@ -264,6 +265,7 @@ def policy_from_text(text: str) -> Policy:
                 min_trust=None if rule["min_trust"] is None else Trust(rule["min_trust"]),
                 default_ttl=rule["default_ttl"],
                 quota=Quota(*rule["quota"]),
+                lock_enforcement=LockEnforcement(rule.get("locks", 0)),
             )
             for rule in fields["rules"]
         ),
@@ -275,4 +277,10 @@ def policy_from_text(text: str) -> Policy:
 
 
 def _quota_to_list(quota: Quota) -> list[int]:
-    return [quota.max_entries, quota.max_bytes, quota.max_commits_per_second, quota.max_watches]
+    return [
+        quota.max_entries,
+        quota.max_bytes,
+        quota.max_commits_per_second,
+        quota.max_watches,
+        quota.max_locks,
+    ]

@@ -26,6 +26,7 @@ from slateboard_server.storage.rows import (
 _LOCK_SEQ_JUMP = 1 << 32
 _BOARD_TABLES = (
     "versions", "current", "counters", "commits", "requests", "lineage", "conflicts", "sessions", "usage",
+    "locks", "lock_scopes",
 )  # fmt: skip
 
 

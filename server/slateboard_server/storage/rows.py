@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from slateboard_server.domain.entry import CommitRecord
+from slateboard_server.domain.locks import LockMode, LockRecord, LockScope, LockState
 from slateboard_server.domain.principal import Action, Principal, Right, Role, SessionRecord, TokenRecord
 from slateboard_server.domain.values import (
     BoardId,
+    FencingToken,
     Incarnation,
+    LockId,
     Micros,
     PrincipalId,
+    Region,
     Revision,
     SessionId,
     TokenId,
@@ -30,6 +34,11 @@ BOARD_COLUMNS = (
     " b.last_commit_time, b.policy_version, b.policy, coalesce(u.entries, 0), coalesce(u.bytes, 0)"
 )
 BOARD_FROM = "boards b LEFT JOIN usage u ON u.board_id = b.board_id AND u.scope = 0 AND u.prefix = ''"
+LOCK_COLUMNS = (
+    "l.lock_id, l.number, l.state, l.mode, l.scopes, l.principal, l.session_id, l.holder, l.purpose, l.ttl, l.asked,"
+    " l.request_id, l.fingerprint, l.max_hold, l.token, l.granted, l.ended, l.ended_by, l.end_reason, l.end_request_id,"
+    " l.successor, l.sequence"
+)
 HEAD_COLUMNS = "head, floor, incarnation, last_commit_time, policy_version"
 
 
@@ -141,3 +150,60 @@ def commit_from_row(row: Sequence[Any]) -> CommitRecord:
         commit_time=Micros(row[6]),
         note=row[7],
     )
+
+
+def lock_from_row(row: Sequence[Any]) -> LockRecord:
+    """Build a lock from LOCK_COLUMNS."""
+    return LockRecord(
+        lock_id=LockId(row[0]),
+        number=row[1],
+        state=LockState(row[2]),
+        mode=LockMode(row[3]),
+        scopes=tuple(LockScope(Region(region), path) for region, path in json.loads(row[4])),
+        principal=PrincipalId(row[5]),
+        session_id=row[6],
+        holder=row[7],
+        purpose=row[8],
+        ttl=row[9],
+        asked=Micros(row[10]),
+        request_id=row[11],
+        fingerprint=bytes(row[12]),
+        max_hold=row[13],
+        token=FencingToken(row[14]),
+        granted=row[15],
+        ended=row[16],
+        ended_by=row[17],
+        end_reason=row[18],
+        end_request_id=row[19],
+        successor=row[20],
+        sequence=row[21],
+    )
+
+
+def lock_to_row(board_id: int, lock: LockRecord) -> dict[str, Any]:
+    """Return the row of a lock."""
+    return {
+        "board_id": board_id,
+        "lock_id": lock.lock_id,
+        "number": lock.number,
+        "state": int(lock.state),
+        "mode": int(lock.mode),
+        "scopes": json.dumps(lock.scopes, ensure_ascii=False),
+        "principal": lock.principal,
+        "session_id": lock.session_id,
+        "holder": lock.holder,
+        "purpose": lock.purpose,
+        "ttl": lock.ttl,
+        "asked": lock.asked,
+        "request_id": lock.request_id,
+        "fingerprint": lock.fingerprint,
+        "max_hold": lock.max_hold,
+        "token": lock.token,
+        "granted": lock.granted,
+        "ended": lock.ended,
+        "ended_by": lock.ended_by,
+        "end_reason": lock.end_reason,
+        "end_request_id": lock.end_request_id,
+        "successor": lock.successor,
+        "sequence": lock.sequence,
+    }

@@ -257,6 +257,63 @@ sessions = Table(
     Index("sessions_by_request", "board_id", "principal", "request_id"),
 )
 
+locks = Table(  # `sequence`: of the lock's last change; live ones have state 1 (waiting) or 2 (held)
+    "locks",
+    metadata,
+    _big("board_id"),
+    _text("lock_id"),
+    _big("number"),
+    _small("state"),
+    _small("mode"),
+    _text("scopes"),
+    _text("principal"),
+    _text("session_id", nullable=True),
+    _text("holder"),
+    _text("purpose"),
+    _big("ttl"),
+    _big("asked"),
+    _text("request_id"),
+    _bytes("fingerprint"),
+    _big("max_hold", nullable=True),
+    _big("token"),
+    _big("granted", nullable=True),
+    _big("ended", nullable=True),
+    _text("ended_by"),
+    _text("end_reason"),
+    _text("end_request_id"),
+    _text("successor"),
+    _big("sequence"),
+    PrimaryKeyConstraint("board_id", "lock_id"),
+    Index("locks_by_request", "board_id", "principal", "request_id"),
+    Index("locks_by_sequence", "board_id", "sequence"),
+    Index(
+        "locks_live",
+        "board_id",
+        "principal",
+        "number",
+        sqlite_where=text("state <= 2"),
+        postgresql_where=text("state <= 2"),
+    ),
+    Index(
+        "locks_ended",
+        "ended",
+        sqlite_where=text("ended IS NOT NULL"),
+        postgresql_where=text("ended IS NOT NULL"),
+    ),
+)
+
+lock_scopes = Table(  # of live locks only
+    "lock_scopes",
+    metadata,
+    _big("board_id"),
+    _text("region"),
+    _text("path"),
+    _text("lock_id"),
+    PrimaryKeyConstraint("board_id", "region", "path", "lock_id"),
+    Index("lock_scopes_by_lock", "board_id", "lock_id"),
+    sqlite_with_rowid=False,
+)
+
 principals = Table(
     "principals",
     metadata,

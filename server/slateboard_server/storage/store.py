@@ -16,6 +16,7 @@ from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.entry import LoggedCommit, SourceRef, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.judge import Accepted, Refused, Verdict, judge
+from slateboard_server.domain.locks import LockRecord, LockScope, LockState, LockVerdict
 from slateboard_server.domain.picture import Needs, StoredAnswer, needs
 from slateboard_server.domain.policy import Policy
 from slateboard_server.domain.principal import Principal, SessionRecord, TokenRecord
@@ -23,6 +24,7 @@ from slateboard_server.domain.values import (
     BoardId,
     Incarnation,
     Key,
+    LockId,
     Micros,
     PrincipalId,
     Region,
@@ -34,6 +36,8 @@ from slateboard_server.domain.values import (
 from slateboard_server.ports import (
     At,
     AuditRecord,
+    BatchItem,
+    BatchVerdict,
     BoardMeta,
     Clock,
     CommitsPage,
@@ -42,12 +46,13 @@ from slateboard_server.ports import (
     Expiring,
     Head,
     KeysRead,
+    LiveLock,
     LogPage,
     NewBoard,
     Scan,
     VersionsPage,
 )
-from slateboard_server.storage import governing, logs, people, reading
+from slateboard_server.storage import governing, locking, logs, people, reading
 from slateboard_server.storage.batch import board_state, picture_of, picture_queries
 from slateboard_server.storage.engine import Engine, OutcomeLost, StatementFailed, WriteTx
 from slateboard_server.storage.reading import Tx
@@ -90,18 +95,18 @@ class SqlStore:
 
     # Commits
 
-    async def commit(self, board_id: BoardId, items: Sequence[CommitItem], timeout: float) -> list[Verdict]:
+    async def commit(
+        self, board_id: BoardId, items: Sequence[BatchItem], timeout: float
+    ) -> list[BatchVerdict]:
         deadline = time.monotonic() + timeout
         try:
             return await self._run(board_id, items, deadline)
         except StatementFailed:
             if len(items) > 1:
-                log.warning(
-                    "batch failed, running its commits one by one", board=board_id, commits=len(items)
-                )
+                log.warning("batch failed, running its items one by one", board=board_id, items=len(items))
         return [await self._run_alone(board_id, item, deadline) for item in items]
 
-    async def _run_alone(self, board_id: BoardId, item: CommitItem, deadline: float) -> Verdict:
+    async def _run_alone(self, board_id: BoardId, item: BatchItem, deadline: float) -> BatchVerdict:
         try:
             return (await self._run(board_id, [item], deadline))[0]
         except StatementFailed:
@@ -109,15 +114,18 @@ class SqlStore:
         except SlateboardError as error:
             return Refused(error)
 
-    async def _run(self, board_id: BoardId, items: Sequence[CommitItem], deadline: float) -> list[Verdict]:
+    async def _run(
+        self, board_id: BoardId, items: Sequence[BatchItem], deadline: float
+    ) -> list[BatchVerdict]:
         """Run a batch in one transaction; where its COMMIT got lost, find out first whether it happened."""
         secret = self._secrets.get(board_id)
         if secret is None:
             secret = self._secrets[board_id] = await self._read(lambda tx: governing.secret_of(tx, board_id))
-        wanted = needs(items)
+        commits = [item for item in items if isinstance(item, CommitItem)]
+        wanted = needs(commits)
         for attempt in range(1, _ATTEMPTS + 1):
             batch_id = secrets.token_hex(8)
-            work = _Batch(board_id, items, wanted, secret, batch_id, self._clock)
+            work = _Batch(board_id, items, commits, wanted, secret, batch_id, self._clock)
             try:
                 await self._engine.write(work, _left(deadline))
             except OutcomeLost as lost:
@@ -126,10 +134,11 @@ class SqlStore:
                     "the answer to a COMMIT got lost", board=board_id, batch=batch_id, happened=happened
                 )
                 if not happened:
+                    # Also where only locks were changed: a commit would tell, and lock ops can be done again.
                     if not lost.passing or attempt == _ATTEMPTS:
                         raise lost.why or _not_confirmed() from lost
                     continue
-            if any(isinstance(verdict, Accepted) for verdict in work.verdicts):
+            if any(_changes(verdict) for verdict in work.verdicts):
                 self._woken(board_id)
             return work.verdicts
         raise AssertionError("unreachable")
@@ -153,8 +162,15 @@ class SqlStore:
         return await self._write(lambda tx: governing.erase_deleted(tx, limit))
 
     async def reincarnate(self, board_id: BoardId, incarnation: Incarnation) -> BoardMeta | None:
-        new = governing.new_incarnation()
-        return await self._write(lambda tx: governing.reincarnate(tx, board_id, incarnation, new))
+        new, now = governing.new_incarnation(), self._clock.now()
+
+        def work(tx: WriteTx) -> BoardMeta | None:
+            made = governing.reincarnate(tx, board_id, incarnation, new)
+            if made is not None:
+                locking.revoke_all(tx, board_id, now, "the board began a new life")
+            return made
+
+        return await self._write(work)
 
     async def set_policy(
         self, board_id: BoardId, policy: Policy, expected_version: int, by: PrincipalId, now: Micros
@@ -260,7 +276,7 @@ class SqlStore:
         return await self._read(lambda tx: logs.expired(tx, now, limit))
 
     async def prune(self, now: Micros, limit: int) -> int:
-        return await self._write(lambda tx: logs.prune(tx, now, limit))
+        return await self._write(lambda tx: logs.prune(tx, now, limit) + locking.prune_locks(tx, now, limit))
 
     # Sessions
 
@@ -286,6 +302,37 @@ class SqlStore:
         self, board_id: BoardId, before: tuple[Micros, str] | None, limit: int, principal: PrincipalId | None
     ) -> Sequence[SessionRecord]:
         return await self._read(lambda tx: people.list_sessions(tx, board_id, before, limit, principal))
+
+    # Locks
+
+    async def find_lock(self, board_id: BoardId, lock_id: LockId) -> LockRecord | None:
+        return await self._read(lambda tx: locking.find_lock(tx, board_id, lock_id))
+
+    async def find_locks(self, board_id: BoardId, lock_ids: Sequence[LockId]) -> dict[LockId, LockRecord]:
+        return await self._read(lambda tx: locking.find_locks(tx, board_id, lock_ids))
+
+    async def overlapping_locks(self, board_id: BoardId, scopes: Sequence[LockScope]) -> list[LockRecord]:
+        return await self._read(lambda tx: locking.overlapping_locks(tx, board_id, scopes))
+
+    async def list_locks(
+        self,
+        board_id: BoardId,
+        after: int,
+        limit: int,
+        principal: PrincipalId | None,
+        states: Sequence[LockState],
+    ) -> list[LockRecord]:
+        return await self._read(lambda tx: locking.list_locks(tx, board_id, after, limit, principal, states))
+
+    async def lock_changes(
+        self, board_id: BoardId, after: int, limit: int, *, live_only: bool
+    ) -> tuple[list[LockRecord], int]:
+        return await self._read(
+            lambda tx: locking.lock_changes(tx, board_id, after, limit, live_only=live_only)
+        )
+
+    async def live_locks(self) -> Sequence[LiveLock]:
+        return await self._read(locking.live_locks)
 
     # Principals
 
@@ -365,7 +412,8 @@ class _Batch:
     def __init__(
         self,
         board_id: BoardId,
-        items: Sequence[CommitItem],
+        items: Sequence[BatchItem],
+        commits: Sequence[CommitItem],
         wanted: Needs,
         secret: bytes,
         batch_id: str,
@@ -373,22 +421,38 @@ class _Batch:
     ) -> None:
         self._board_id = board_id
         self._items = items
+        self._commits = commits
         self._wanted = wanted
         self._secret = secret
         self._batch_id = batch_id
         self._clock = clock
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[BatchVerdict] = []
 
     def __call__(self, tx: WriteTx) -> None:
+        if len(self._commits) == len(self._items):
+            self.verdicts = [*self._judge(tx)]
+            return
+        ops = [item for item in self._items if not isinstance(item, CommitItem)]
+        # First the locks, then the commits under what they left; both while the board's row is held.
+        locked = iter(locking.apply_all(tx, self._board_id, ops, self._clock))
+        judged = iter(self._judge(tx) if self._commits else [])
+        self.verdicts = [next(judged if isinstance(item, CommitItem) else locked) for item in self._items]
+
+    def _judge(self, tx: WriteTx) -> list[Verdict]:
         results = tx.gather(picture_queries(tx.dialect, self._board_id, self._wanted, self._secret))
         state, conflict_seq = board_state(self._board_id, results)
         now = max(self._clock.now(), state.last_commit_time)
         before = dict(state.usage)
         picture = picture_of(state, now, self._wanted, results, self._secret)
-        self.verdicts = judge(picture, self._items, self._batch_id)
-        tx.execute_all(batch_statements(tx.dialect, state, before, self.verdicts, conflict_seq))
-        if any(isinstance(verdict, Accepted) for verdict in self.verdicts):
+        verdicts = judge(picture, self._commits, self._batch_id)
+        tx.execute_all(batch_statements(tx.dialect, state, before, verdicts, conflict_seq))
+        if any(isinstance(verdict, Accepted) for verdict in verdicts):
             tx.wake(self._board_id)
+        return verdicts
+
+
+def _changes(verdict: BatchVerdict) -> bool:
+    return bool(verdict.changed) if isinstance(verdict, LockVerdict) else isinstance(verdict, Accepted)
 
 
 def _happened(tx: WriteTx, board_id: BoardId, batch_id: str) -> bool:
