@@ -27,16 +27,20 @@ from slateboard_server.config import Config, ConfigError, load, split_address
 from slateboard_server.domain.errors import SlateboardError
 from slateboard_server.domain.values import Micros
 from slateboard_server.grpc_api.server import Api, Facts, add_services
+from slateboard_server.liveness import LocalLiveness, NoLiveness
 from slateboard_server.observability import logs
 from slateboard_server.observability.metrics import MetricsListener
 from slateboard_server.observability.stats import CallStats
-from slateboard_server.ports import Clock, Store
+from slateboard_server.ports import Clock, Liveness, Store
 from slateboard_server.services.auth import Authenticator
 from slateboard_server.services.boards import Boards
 from slateboard_server.services.bootstrap import Bootstrap
 from slateboard_server.services.commits import Commits
 from slateboard_server.services.directory import BoardDirectory
 from slateboard_server.services.janitor import Janitor
+from slateboard_server.services.lock_keeper import LockKeeper
+from slateboard_server.services.lock_views import LockViews
+from slateboard_server.services.locks import Locks
 from slateboard_server.services.principals import Principals
 from slateboard_server.services.provenance import Provenance
 from slateboard_server.services.reads import Reads
@@ -84,6 +88,7 @@ class _Core:
 
     store: Store
     directory: BoardDirectory
+    keeper: LockKeeper
     commits: Commits
     api: Api
 
@@ -160,12 +165,17 @@ async def _open_core(config: Config, clock: Clock, replica_id: str, stats: CallS
     store = open_store(config.database_url, config.data_dir, clock, owner=f"(slateboard, {config.listen})")
     try:
         await store.start()
-        directory = BoardDirectory(store, clock, data_path_settings(config))
-        await directory.start()
-        try:
-            yield _assemble(config, clock, store, directory, replica_id, stats)
-        finally:
-            await directory.close()
+        async with contextlib.AsyncExitStack() as stack:
+            liveness = make_liveness(config, clock)
+            stack.push_async_callback(liveness.close)
+            await liveness.start()
+            directory = BoardDirectory(store, clock, data_path_settings(config))
+            stack.push_async_callback(directory.close)
+            await directory.start()
+            keeper = LockKeeper(directory, store, liveness, clock, sweep_interval=config.lock_sweep_interval)
+            stack.push_async_callback(keeper.close)
+            await keeper.start()
+            yield _assemble(config, clock, store, directory, keeper, replica_id, stats)
     finally:
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
@@ -175,11 +185,24 @@ async def _open_core(config: Config, clock: Clock, replica_id: str, stats: CallS
             log.warning("the store did not close in order", error=str(error))
 
 
+def make_liveness(config: Config, clock: Clock) -> Liveness:
+    """Return what keeps locks alive: etcd where it is configured, this process in embedded mode."""
+    if config.embedded:
+        return LocalLiveness(clock)
+    return NoLiveness()
+
+
 def _assemble(
-    config: Config, clock: Clock, store: Store, directory: BoardDirectory, replica_id: str, stats: CallStats
+    config: Config,
+    clock: Clock,
+    store: Store,
+    directory: BoardDirectory,
+    keeper: LockKeeper,
+    replica_id: str,
+    stats: CallStats,
 ) -> _Core:
     auth = Authenticator(store, clock, config.certificate_principals, config.auth_max_age)
-    commits = Commits(directory, store, clock)
+    commits = Commits(directory, store, clock, keeper)
     facts = Facts(
         version=_VERSION,
         mode="embedded" if config.embedded else "server",
@@ -187,6 +210,7 @@ def _assemble(
         started=clock.now(),
         cache_bytes=config.cache_bytes,
         progress_interval=config.progress_interval,
+        liveness=keeper.liveness.describe,
     )
     api = Api(
         auth=auth,
@@ -195,7 +219,9 @@ def _assemble(
         commits=commits,
         reads=Reads(directory, store, clock),
         watches=Watches(directory, store, clock),
-        sessions=Sessions(directory, store, clock),
+        sessions=Sessions(directory, store, clock, keeper),
+        locks=Locks(directory, store, keeper, clock),
+        lock_views=LockViews(directory, store, keeper, clock),
         provenance=Provenance(directory, store, clock),
         principals=Principals(store, clock, auth),
         clock=clock,
@@ -205,7 +231,7 @@ def _assemble(
         certificates=bool(config.certificate_principals),
         write_timeout=config.watch_write_timeout,
     )
-    return _Core(store, directory, commits, api)
+    return _Core(store, directory, keeper, commits, api)
 
 
 def data_path_settings(config: Config) -> DataPathSettings:
@@ -321,6 +347,8 @@ async def _drain(
     await checks.enter_graceful_shutdown()
     try:
         async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+            core.directory.draining = True
+            core.keeper.drain()
             await core.directory.drain()
             await _until_quiet(core.api.stats)
     except TimeoutError:

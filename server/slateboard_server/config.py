@@ -57,6 +57,22 @@ class Config(BaseSettings):
     """Allow listening beyond loopback without TLS: every token then travels in the clear."""
     database_url: str | None = Field(default=None, repr=False)
     """postgresql://...: server mode, many replicas over one database. Unset: embedded, SQLite in `data_dir`."""
+    etcd_endpoints: list[str] = Field(default_factory=list)
+    """HOST:PORT of each etcd member: lock leases live there, for all replicas. Server mode needs it for locks."""
+    etcd_prefix: str = "slateboard/"
+    """Prefix of our keys in etcd; replicas of one database share one, different databases do not."""
+    etcd_ca: Path | None = None
+    """PEM file with the authorities of etcd's certificates; with it, connections are encrypted."""
+    etcd_cert: Path | None = None
+    """PEM file with the certificate this server shows to etcd."""
+    etcd_key: Path | None = None
+    """PEM file with its private key."""
+    etcd_username: str = ""
+    """User of etcd, where it asks for one."""
+    etcd_password: str = Field(default="", repr=False)
+    """Its password."""
+    lock_sweep_interval: float = Field(default=2.0, gt=0)
+    """Seconds between looks at all locks: whether their leases live, whether they were held too long."""
     replica_id: str = Field(default="", max_length=64)
     """What this process calls itself in replies and logs; empty: a random word."""
 
@@ -120,7 +136,7 @@ class Config(BaseSettings):
         """Take what was spelled out, then the environment; `load` adds the file below both."""
         return (init_settings, env_settings)
 
-    @field_validator("data_dir", "tls_cert", "tls_key", "tls_client_ca")
+    @field_validator("data_dir", "tls_cert", "tls_key", "tls_client_ca", "etcd_ca", "etcd_cert", "etcd_key")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser()

@@ -1,7 +1,7 @@
 """Raw stubs against a real server: a board of the test's own, and callers of each role."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from slateboard.v1 import (
     commit_pb2,
     entry_service_pb2,
     entry_service_pb2_grpc,
+    lock_service_pb2,
+    lock_service_pb2_grpc,
     provenance_service_pb2_grpc,
     session_service_pb2_grpc,
     types_pb2,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from slateboard.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from slateboard.v1.board_service_pb2_grpc import BoardServiceAsyncStub
     from slateboard.v1.entry_service_pb2_grpc import EntryServiceAsyncStub
+    from slateboard.v1.lock_service_pb2_grpc import LockServiceAsyncStub
     from slateboard.v1.provenance_service_pb2_grpc import ProvenanceServiceAsyncStub
     from slateboard.v1.session_service_pb2_grpc import SessionServiceAsyncStub
 
@@ -105,6 +108,7 @@ class Api:
         )
         self.boards: BoardServiceAsyncStub = board_service_pb2_grpc.BoardServiceStub(self.channel)
         self.entries: EntryServiceAsyncStub = entry_service_pb2_grpc.EntryServiceStub(self.channel)
+        self.locks: LockServiceAsyncStub = lock_service_pb2_grpc.LockServiceStub(self.channel)
         self.sessions: SessionServiceAsyncStub = session_service_pb2_grpc.SessionServiceStub(self.channel)
         self.lineage: ProvenanceServiceAsyncStub = provenance_service_pb2_grpc.ProvenanceServiceStub(
             self.channel
@@ -133,9 +137,56 @@ class Api:
         )
         return await self.entries.List(request, metadata=self.auth, timeout=20)
 
+    async def acquire(
+        self, *paths: str, wait: float = 0, ttl: int = 10, **fields: Any
+    ) -> lock_service_pb2.Lock:
+        """Acquire a lock over keys and prefixes of the shared region; `wait` and `ttl` in seconds."""
+        request = lock_service_pb2.AcquireRequest(
+            board=self.board,
+            scopes=[lock_service_pb2.LockScope(path=path) for path in paths],
+            **{"request_id": str(uuid.uuid4()), **fields},
+        )
+        request.ttl.FromSeconds(ttl)
+        request.wait_timeout.FromMilliseconds(round(wait * 1_000))
+        return (await self.locks.Acquire(request, metadata=self.auth, timeout=wait + 20)).lock
+
+    async def release(
+        self, lock: lock_service_pb2.Lock, **fields: Any
+    ) -> "lock_service_pb2.ReleaseOutcome.ValueType":
+        """Release a lock; returns how it ended."""
+        request = lock_service_pb2.ReleaseRequest(
+            board=self.board, claim=claim(lock), **{"request_id": str(uuid.uuid4()), **fields}
+        )
+        return (await self.locks.Release(request, metadata=self.auth, timeout=20)).outcome
+
+    async def renew(self, *locks: lock_service_pb2.Lock, **fields: Any) -> Sequence[lock_service_pb2.Renewal]:
+        """Renew locks; returns each one's outcome."""
+        request = lock_service_pb2.RenewRequest(board=self.board, claims=map(claim, locks), **fields)
+        return tuple((await self.locks.Renew(request, metadata=self.auth, timeout=20)).renewals)
+
+    async def find_lock(self, lock: lock_service_pb2.Lock) -> lock_service_pb2.Lock:
+        """Read a lock again."""
+        request = lock_service_pb2.GetLockRequest(board=self.board, lock_id=lock.lock_id)
+        return (await self.locks.GetLock(request, metadata=self.auth, timeout=20)).lock
+
+    async def list_locks(self, **fields: Any) -> Sequence[lock_service_pb2.Lock]:
+        """List locks, the first page."""
+        request = lock_service_pb2.ListLocksRequest(board=self.board, **fields)
+        return tuple((await self.locks.ListLocks(request, metadata=self.auth, timeout=20)).locks)
+
+    async def list_waiters(self, **fields: Any) -> Sequence[lock_service_pb2.Waiter]:
+        """List waiters, the first page."""
+        request = lock_service_pb2.ListWaitersRequest(board=self.board, **fields)
+        return tuple((await self.locks.ListWaiters(request, metadata=self.auth, timeout=20)).waiters)
+
     def watch(self, **fields: Any) -> Any:
         request = entry_service_pb2.WatchRequest(board=self.board, **fields)
         return self.entries.Watch(request, metadata=self.auth, timeout=30)
+
+
+def claim(lock: lock_service_pb2.Lock) -> commit_pb2.Claim:
+    """The claim of a lock."""
+    return commit_pb2.Claim(lock_id=lock.lock_id, fencing_token=lock.fencing_token)
 
 
 def put(

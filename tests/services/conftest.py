@@ -23,9 +23,11 @@ from slateboard_server.domain.names import SHARED
 from slateboard_server.domain.policy import Policy
 from slateboard_server.domain.principal import DEFAULT_CEILING, Principal, Right, Role, TokenRecord
 from slateboard_server.domain.values import Key, Micros, PrincipalId, Region, TokenId, Version
+from slateboard_server.liveness import LocalLiveness
 from slateboard_server.ports import NewBoard
 from slateboard_server.services.commits import Commits
 from slateboard_server.services.directory import BoardDirectory
+from slateboard_server.services.lock_keeper import LockKeeper
 from slateboard_server.services.model import Caller, CommitResult
 from slateboard_server.services.reads import Reads
 from slateboard_server.services.settings import DataPathSettings
@@ -86,6 +88,7 @@ class Team:
     store: SqlStore
     clock: MovableClock
     directory: BoardDirectory
+    keeper: LockKeeper
     commits: Commits
     reads: Reads
     watches: Watches
@@ -140,11 +143,16 @@ async def team(tmp_path: Path, settings: DataPathSettings) -> AsyncIterator[Team
     await store.start()
     directory = BoardDirectory(store, clock, settings)
     await directory.start()
+    liveness = LocalLiveness(clock)
+    await liveness.start()
+    keeper = LockKeeper(directory, store, liveness, clock)
+    await keeper.start()
     made = Team(
         store,
         clock,
         directory,
-        Commits(directory, store, clock),
+        keeper,
+        Commits(directory, store, clock, keeper),
         Reads(directory, store, clock),
         Watches(directory, store, clock),
         {},
@@ -156,5 +164,7 @@ async def team(tmp_path: Path, settings: DataPathSettings) -> AsyncIterator[Team
     await made.join("bob")
     yield made
     await directory.drain()
+    await keeper.close()
+    await liveness.close()
     await directory.close()
     await store.close()

@@ -12,7 +12,7 @@ from tests.services.conftest import BOARD, Team, put
 
 @pytest.fixture
 def sessions(team: Team) -> Sessions:
-    return Sessions(team.directory, team.store, team.clock)
+    return Sessions(team.directory, team.store, team.clock, team.keeper)
 
 
 async def start(team: Team, sessions: Sessions, who: str = "ann", request: str = "") -> tuple[str, str]:

@@ -119,6 +119,7 @@ def apply(table: LockTable, op: LockOp) -> LockVerdict:
 
 def _acquire(table: LockTable, ask: AcquireLock) -> LockVerdict:
     principal, session = _check_asker(table, ask.asker)
+    _check_session_alive(table, session)
     known = table.by_request(ask.asker.principal, ask.request_id)
     if known is not None and not hmac.compare_digest(known.fingerprint, ask.fingerprint):
         raise SlateboardError(
@@ -129,11 +130,12 @@ def _acquire(table: LockTable, ask: AcquireLock) -> LockVerdict:
     if known is not None and known.state is not LockState.ABANDONED:
         if not known.state.live:
             raise lost(known, known.lock_id)
+        taken_up = replace(known, attempt=ask.attempt)
+        table.save(taken_up)
         blockers = () if known.state is LockState.HELD else tuple(_blockers(table, known))
-        return LockVerdict(known, blockers, replayed=True)
+        return LockVerdict(taken_up, blockers, replayed=True)
     for scope in ask.scopes:
         _check_right(principal, ask.mode, scope)
-    _check_session_alive(table, session)
     _check_counts(table, ask.asker.principal)
     wanted = LockRecord(
         lock_id=ask.lock_id,
@@ -149,17 +151,18 @@ def _acquire(table: LockTable, ask: AcquireLock) -> LockVerdict:
         asked=table.now,
         request_id=ask.request_id,
         fingerprint=ask.fingerprint,
+        attempt=ask.attempt,
         max_hold=ask.max_hold,
     )
     blockers = tuple(_blockers(table, wanted))
     if not blockers:
         granted = _grant(table, wanted)
         return LockVerdict(granted, changed=(granted,))
+    if not ask.wait:
+        return LockVerdict(wanted, blockers)
     cycle = find_cycle(table, wanted.owner, blockers)
     if cycle:
         raise _deadlock(cycle)
-    if not ask.wait:
-        return LockVerdict(wanted, blockers)
     waiting = _save(table, wanted)
     return LockVerdict(waiting, blockers, changed=(waiting,))
 
@@ -295,6 +298,8 @@ def _promote(
 
 def _release(table: LockTable, op: ReleaseLock) -> LockVerdict:
     _, session = _check_asker(table, op.asker)
+    if op.attempt is not None:
+        return _give_up(table, op)
     lock = _owned(table, op.asker, session, op.lock_id, op.token)
     match lock.state:
         case LockState.HELD | LockState.WAITING:
@@ -314,6 +319,15 @@ def _release(table: LockTable, op: ReleaseLock) -> LockVerdict:
     return LockVerdict(lock, outcome=outcome, replayed=True)
 
 
+def _give_up(table: LockTable, op: ReleaseLock) -> LockVerdict:
+    lock = table.find(op.lock_id)
+    if lock is None or not lock.state.live or lock.attempt != op.attempt:
+        return LockVerdict(lock, replayed=True)
+    state = LockState.RELEASED if lock.state is LockState.HELD else LockState.ABANDONED
+    ended = _end(table, lock, state, by="server", reason="nobody was there to hear of the grant")
+    return LockVerdict(ended, changed=(ended, *_promote(table, [ended])))
+
+
 def _revoke(table: LockTable, op: RevokeLock) -> LockVerdict:
     principal, _ = _check_asker(table, op.asker)
     if not principal.leads:
@@ -327,7 +341,13 @@ def _revoke(table: LockTable, op: RevokeLock) -> LockVerdict:
         raise lost(None, op.lock_id)
     if lock.state is LockState.REVOKED and lock.end_request_id == op.request_id:
         return LockVerdict(lock, outcome=ReleaseOutcome.REVOKED, replayed=True)
-    if not lock.state.live or lock.token != op.expected_token:
+    if lock.token != op.expected_token:
+        raise SlateboardError(
+            Reason.LOCK_LOST,
+            f"lock {op.lock_id} does not have the token {op.expected_token} (any more); look again at who holds it",
+            lock_id=op.lock_id,
+        )
+    if not lock.state.live:
         raise lost(lock, op.lock_id)
     ended = _end(
         table, lock, LockState.REVOKED, by=op.asker.principal, reason=op.reason, request_id=op.request_id
@@ -530,7 +550,8 @@ def lost(lock: LockRecord | None, lock_id: LockId) -> SlateboardError:
             case LockState.TRANSFERRED:
                 how = "was handed on"
             case LockState.WAITING | LockState.ABANDONED:
-                how = "was never granted"
+                reason = Reason.LOCK_EXPIRED if "lease" in lock.end_reason else Reason.LOCK_LOST
+                how = "was never granted" + (f": {lock.end_reason}" if lock.end_reason else "")
     return SlateboardError(
         reason, f"lock {lock_id} {how}; stop the protected work and acquire again", lock_id=lock_id
     )

@@ -124,6 +124,8 @@ class LockRecord:
     asked: Micros
     request_id: str = ""
     fingerprint: bytes = b""
+    attempt: str = ""
+    """Which of the calls with this request_id came last: what an earlier one leaves behind is not its to clear up."""
     max_hold: int | None = None
     """Micros from the grant to its end, renewed or not."""
     token: FencingToken = FencingToken(0)
@@ -173,6 +175,7 @@ class AcquireLock:
     asker: Asker
     request_id: str
     fingerprint: bytes
+    attempt: str
     lock_id: LockId
     """A fresh one, with a lease; not used where the request has a lock already."""
     mode: LockMode
@@ -193,6 +196,8 @@ class ReleaseLock:
     request_id: str
     lock_id: LockId
     token: FencingToken
+    attempt: str | None = None
+    """Of a call that ended before its lock was granted: it clears up only what no later call has taken up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,16 @@ from slateboard.v1 import board_service_pb2 as pb
 from slateboard.v1 import policy_pb2
 from slateboard_server.domain import limits
 from slateboard_server.domain.errors import field_invalid
-from slateboard_server.domain.policy import AnyState, Policy, Quota, Rule, Scope, WriteMode
+from slateboard_server.domain.policy import (
+    NO_QUOTA,
+    AnyState,
+    LockEnforcement,
+    Policy,
+    Quota,
+    Rule,
+    Scope,
+    WriteMode,
+)
 from slateboard_server.domain.values import SECOND, Incarnation, Micros, Revision
 from slateboard_server.grpc_api.calls import Calls, Context
 from slateboard_server.grpc_api.shape import check_count, check_known, check_request_id, check_trust
@@ -34,6 +44,8 @@ class Facts:
     storage: str
     started: Micros
     cache_bytes: int
+    liveness: Callable[[], str] = lambda: ""
+    """What keeps locks alive; what etcd's version is may be known only later."""
     progress_interval: float = 10.0
     """Seconds after which an idle watch hears of progress where it asks for nothing else."""
 
@@ -148,11 +160,15 @@ class BoardServicer:
                 max_key_segments=limits.MAX_KEY_SEGMENTS,
                 max_get_keys=limits.MAX_GET_KEYS,
                 max_page_size=limits.MAX_PAGE_SIZE,
+                max_lock_scopes=limits.MAX_LOCK_SCOPES,
+                max_locks_per_principal=limits.MAX_LOCKS_PER_PRINCIPAL,
             ),
             cache_bytes_limit=facts.cache_bytes,
         )
         set_time(reply.start_time, facts.started)
         set_time(reply.server_time, self._clock.now())
+        set_duration(reply.limits.max_lock_ttl, limits.MAX_LOCK_TTL_S * SECOND)
+        reply.liveness = self._facts.liveness()
         set_duration(reply.idempotency_retention, limits.PROMISED_IDEMPOTENCY_S * SECOND)
         set_duration(reply.progress_interval, round(facts.progress_interval * SECOND))
         return reply
@@ -215,11 +231,16 @@ def _read_rule(rule: policy_pb2.RegionRule, field: str) -> Rule:
             read_duration(rule.default_ttl, f"{field}.default_ttl") if rule.HasField("default_ttl") else None
         ),
         quota=_read_quota(rule.quota),
+        lock_enforcement=LockEnforcement(
+            check_known(rule.lock_enforcement, max(LockEnforcement), f"{field}.lock_enforcement")
+        ),
     )
 
 
 def _read_quota(quota: policy_pb2.Quota) -> Quota:
-    return Quota(quota.max_entries, quota.max_bytes, quota.max_commits_per_second, quota.max_watches)
+    return Quota(
+        quota.max_entries, quota.max_bytes, quota.max_commits_per_second, quota.max_watches, quota.max_locks
+    )
 
 
 def write_policy(policy: Policy) -> policy_pb2.Policy:
@@ -227,7 +248,7 @@ def write_policy(policy: Policy) -> policy_pb2.Policy:
     made = policy_pb2.Policy(version=policy.version, updated_by=policy.updated_by)
     for rule in policy.rules:
         _write_rule(made.rules.add(), rule)
-    if policy.quota.is_set:
+    if policy.quota != NO_QUOTA:
         _write_quota(made.quota, policy.quota)
     if policy.history_retention is not None:
         set_duration(made.history_retention, policy.history_retention)
@@ -246,6 +267,7 @@ def _write_rule(made: policy_pb2.RegionRule, rule: Rule) -> None:
         set_duration(made.default_ttl, rule.default_ttl)
     if rule.quota.is_set:
         _write_quota(made.quota, rule.quota)
+    made.lock_enforcement = policy_pb2.LockEnforcement.ValueType(rule.lock_enforcement)
 
 
 def _write_quota(made: policy_pb2.Quota, quota: Quota) -> None:
@@ -253,3 +275,4 @@ def _write_quota(made: policy_pb2.Quota, quota: Quota) -> None:
     made.max_bytes = quota.max_bytes
     made.max_commits_per_second = quota.max_commits_per_second
     made.max_watches = quota.max_watches
+    made.max_locks = quota.max_locks

@@ -164,7 +164,7 @@ def _describe(info: error_details_pb2.ErrorInfo, conflict: Conflict) -> None:
         first = conflict.violations[0]
         info.metadata["region"] = first.region
         info.metadata["key"] = _cut(first.key, _MAX_WORDS)
-        if not first.hidden:
+        if not first.hidden and first.reason != Reason.KEY_LOCKED:
             info.metadata["current_version"] = str(first.current_version)
 
 

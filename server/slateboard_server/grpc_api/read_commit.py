@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from slateboard.v1 import commit_pb2, entry_service_pb2, types_pb2
@@ -294,16 +295,26 @@ def _guard(guard: commit_pb2.Guard, field: str) -> Guard:
 
 def _claims(request: entry_service_pb2.CommitRequest) -> tuple[Claim, ...]:
     check_count(request.claims, MAX_CLAIMS, "claims")
-    claims: list[Claim] = []
-    for index, claim in enumerate(request.claims):
+    return read_claims(request.claims)
+
+
+def read_claims(claims: Iterable[commit_pb2.Claim]) -> tuple[Claim, ...]:
+    """Read what locks a caller says it holds."""
+    read: list[Claim] = []
+    for index, claim in enumerate(claims):
         field = f"claims[{index}]"
         if not claim.lock_id:
             raise field_invalid(f"{field}.lock_id", "is required")
         check_text(claim.lock_id, MAX_TAG_BYTES, f"{field}.lock_id")
         if claim.fencing_token < 1:
             raise field_invalid(f"{field}.fencing_token", "is required, and 1 or more")
-        claims.append(Claim(LockId(claim.lock_id), FencingToken(claim.fencing_token)))
-    return tuple(claims)
+        read.append(Claim(LockId(claim.lock_id), FencingToken(claim.fencing_token)))
+    return tuple(read)
+
+
+def read_session(token: str) -> SessionClaim | None:
+    """Read a session token; None where there is none."""
+    return _session(token) if token else None
 
 
 def _session(token: str) -> SessionClaim:

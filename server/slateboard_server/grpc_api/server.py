@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from slateboard_server.grpc_api import admin, boards, entries, provenance, sessions, watching
+from slateboard_server.grpc_api import admin, boards, entries, locks, provenance, sessions, watching
 from slateboard_server.grpc_api.boards import Facts
 from slateboard_server.grpc_api.calls import Calls
 from slateboard_server.grpc_api.wire import Headers
@@ -17,6 +17,8 @@ from slateboard_server.services.auth import Authenticator
 from slateboard_server.services.boards import Boards
 from slateboard_server.services.commits import Commits
 from slateboard_server.services.directory import BoardDirectory
+from slateboard_server.services.lock_views import LockViews
+from slateboard_server.services.locks import Locks
 from slateboard_server.services.principals import Principals
 from slateboard_server.services.provenance import Provenance
 from slateboard_server.services.reads import Reads
@@ -37,6 +39,8 @@ class Api:
     reads: Reads
     watches: Watches
     sessions: Sessions
+    locks: Locks
+    lock_views: LockViews
     provenance: Provenance
     principals: Principals
     clock: Clock
@@ -62,6 +66,9 @@ def add_services(server: grpc.aio.Server, api: Api) -> tuple[str, ...]:
                 calls
             ),
         },
+        locks.SERVICE: locks.LockServicer(
+            api.locks, api.lock_views, headers, api.facts.progress_interval
+        ).handlers(calls),
         sessions.SERVICE: sessions.SessionServicer(api.sessions, clock, headers).handlers(calls),
         boards.SERVICE: boards.BoardServicer(api.boards, api.facts, clock, headers).handlers(calls),
         provenance.SERVICE: provenance.ProvenanceServicer(directory, api.provenance, headers).handlers(calls),

@@ -11,9 +11,10 @@ from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.fingerprint import fingerprint
 from slateboard_server.domain.judge import Accepted, Refused, Replayed, Verdict
-from slateboard_server.domain.values import BoardId, Key, PrincipalId, Region, Revision
+from slateboard_server.domain.values import BoardId, Key, LockId, PrincipalId, Region, Revision
 from slateboard_server.ports import AuditRecord, Clock, Store
-from slateboard_server.services.directory import BoardDirectory, BoardHandle
+from slateboard_server.services.directory import BoardDirectory, BoardHandle, draining
+from slateboard_server.services.lock_keeper import LockKeeper
 from slateboard_server.services.model import (
     Caller,
     CommitResult,
@@ -29,9 +30,10 @@ from slateboard_server.services.scope import Scope
 class Commits:
     """EntryService's Commit, GetCommit, ListCommits, ListConflicts, GetConflict."""
 
-    def __init__(self, directory: BoardDirectory, store: Store, clock: Clock) -> None:
-        """Commit through the boards of `directory`."""
+    def __init__(self, directory: BoardDirectory, store: Store, clock: Clock, keeper: LockKeeper) -> None:
+        """Commit through the boards of `directory`; `keeper` knows whose locks are alive."""
         self._directory = directory
+        self._keeper = keeper
         self._store = store
         self._clock = clock
 
@@ -46,7 +48,21 @@ class Commits:
         check_ops(item.ops)
         handle = self._directory.peek(caller, board) or await self._directory.open(caller, board)
         item = replace(item, fingerprint=fingerprint(handle.meta.secret, item))
+        if item.claims:
+            try:
+                item = replace(item, dead_claims=await self._keeper.dead_claims(handle, item.claims))
+            except SlateboardError as error:
+                if error.reason is not Reason.LOCK_BACKEND_DOWN:
+                    raise
+                # A retry of a commit that happened is answered all the same; the judge refuses any other.
+                item = replace(item, claims_unchecked=True)
         verdict = await handle.queue.submit(item, timeout)
+        if (
+            isinstance(verdict, Refused)
+            and verdict.error.reason is Reason.KEY_LOCKED
+            and await self._in_the_way_of_nobody(handle, verdict)
+        ):
+            verdict = await handle.queue.submit(item, timeout)
         await self._audit_waivers(caller, board, verdict)
         return _result(handle, verdict)
 
@@ -70,6 +86,15 @@ class Commits:
             else:
                 verdicts.append(result)
         return verdicts
+
+    async def _in_the_way_of_nobody(self, handle: BoardHandle, refused: Refused) -> bool:
+        """End the locks that refused a commit, if nobody alive holds them any more; tells whether that was so."""
+        conflict = refused.error.conflict
+        locks = [] if conflict is None else [LockId(violation.lock_id) for violation in conflict.violations]
+        try:
+            return await self._keeper.reap_dead(handle, [lock_id for lock_id in locks if lock_id])
+        except SlateboardError:
+            return False  # the refusal stands, and is the better answer
 
     async def _audit_waivers(self, caller: Caller, board: str, verdict: Verdict) -> None:
         if not isinstance(verdict, Accepted):
@@ -199,8 +224,3 @@ def _result(handle: BoardHandle, verdict: Verdict) -> CommitResult:
         raise verdict.error
     stamp = Stamp(verdict.answer.revision, handle.feed.floor, handle.feed.incarnation)
     return CommitResult(stamp, verdict.answer, isinstance(verdict, Replayed))
-
-
-def draining() -> SlateboardError:
-    """Build the refusal of a server that is about to stop."""
-    return SlateboardError(Reason.DRAINING, "this server is shutting down; retry on another address")

@@ -398,3 +398,8 @@ class BoardDirectory:
                         handle.feed.observe(head)
                         if head.revision > handle.feed.applied:
                             self._spawn(self._catch_up_quietly(handle))
+
+
+def draining() -> SlateboardError:
+    """Build the refusal of a server that is about to stop."""
+    return SlateboardError(Reason.DRAINING, "this server is shutting down; retry on another address")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from slateboard_server.domain.commit import CommitAnswer
+from slateboard_server.domain.commit import CommitAnswer, SessionClaim
 from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.entry import LoggedCommit, VersionRecord
+from slateboard_server.domain.errors import SlateboardError
+from slateboard_server.domain.locks import LockMode, LockRecord, LockScope
 from slateboard_server.domain.principal import Principal
-from slateboard_server.domain.values import Incarnation, Key, Region, Revision, TokenId, Trust
+from slateboard_server.domain.values import Incarnation, Key, LockId, Micros, Region, Revision, TokenId, Trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +198,74 @@ class Activity:
     watches: int
     queued_commits: int
     hot_keys: Sequence[HotKey]
+
+
+@dataclass(frozen=True, slots=True)
+class LockAsk:
+    """What Acquire asks for, after its shape was checked. Durations in Micros."""
+
+    request_id: str
+    scopes: tuple[LockScope, ...]
+    mode: LockMode
+    ttl: int
+    wait_timeout: int
+    max_hold: int | None
+    purpose: str
+    holder: str
+    session: SessionClaim | None
+
+
+@dataclass(frozen=True, slots=True)
+class LockView:
+    """A lock as a caller may see it: `lock.scopes` are those it may."""
+
+    lock: LockRecord
+    ttl_left: int | None
+    """Micros left of its lease; None where it ended, or liveness cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockRenewal:
+    """What became of one renewal: Micros left, or why not."""
+
+    lock_id: LockId
+    ttl_left: int | None
+    error: SlateboardError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocksPage:
+    """Locks in the order of asking; `now` is what ages are measured by."""
+
+    stamp: Stamp
+    locks: Sequence[LockView]
+    next_page_token: str
+    now: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterView:
+    """Somebody who waits, and what for."""
+
+    lock: LockView
+    blockers: Sequence[LockView]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitersPage:
+    """Waiters in the order of asking."""
+
+    stamp: Stamp
+    waiters: Sequence[WaiterView]
+    next_page_token: str
+    now: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class LockChanges:
+    """Locks that changed; empty for a sign of life."""
+
+    stamp: Stamp
+    locks: Sequence[LockView]
+    sequence: int
+    going_away: bool = False

@@ -17,6 +17,7 @@ from slateboard_server.domain.values import SECOND, Micros, PrincipalId, Session
 from slateboard_server.ports import Clock, Store
 from slateboard_server.services.auth import derive, hash_secret
 from slateboard_server.services.directory import BoardDirectory, BoardHandle
+from slateboard_server.services.lock_keeper import LockKeeper
 from slateboard_server.services.model import Caller, Stamp
 from slateboard_server.services.page_tokens import PageTokens, page_size
 
@@ -40,8 +41,9 @@ def state_of(session: SessionRecord, now: Micros) -> str:
 class Sessions:
     """SessionService."""
 
-    def __init__(self, directory: BoardDirectory, store: Store, clock: Clock) -> None:
-        """Work on the boards of `directory`."""
+    def __init__(self, directory: BoardDirectory, store: Store, clock: Clock, keeper: LockKeeper) -> None:
+        """Work on the boards of `directory`; `keeper` ends the locks of sessions that end."""
+        self._keeper = keeper
         self._directory = directory
         self._store = store
         self._clock = clock
@@ -112,6 +114,7 @@ class Sessions:
         ended = await self._store.end_session(handle.board_id, SessionId(session.session_id), now)
         if ended is None:
             raise _not_found()
+        await self._keeper.session_ended(handle, SessionId(session.session_id))
         return handle.stamp(), ended
 
     async def list(

@@ -18,8 +18,7 @@ from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.limits import MAX_WATCH_BATCH_BYTES
 from slateboard_server.domain.values import Incarnation, Region, Revision
 from slateboard_server.ports import At, Clock, ReadMode, Store
-from slateboard_server.services.commits import draining
-from slateboard_server.services.directory import BoardDirectory, BoardHandle
+from slateboard_server.services.directory import BoardDirectory, BoardHandle, draining
 from slateboard_server.services.feed import BoardFeed
 from slateboard_server.services.model import (
     BatchEvent,

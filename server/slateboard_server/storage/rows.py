@@ -37,7 +37,7 @@ BOARD_FROM = "boards b LEFT JOIN usage u ON u.board_id = b.board_id AND u.scope 
 LOCK_COLUMNS = (
     "l.lock_id, l.number, l.state, l.mode, l.scopes, l.principal, l.session_id, l.holder, l.purpose, l.ttl, l.asked,"
     " l.request_id, l.fingerprint, l.max_hold, l.token, l.granted, l.ended, l.ended_by, l.end_reason, l.end_request_id,"
-    " l.successor, l.sequence"
+    " l.successor, l.sequence, l.attempt"
 )
 HEAD_COLUMNS = "head, floor, incarnation, last_commit_time, policy_version"
 
@@ -177,6 +177,7 @@ def lock_from_row(row: Sequence[Any]) -> LockRecord:
         end_request_id=row[19],
         successor=row[20],
         sequence=row[21],
+        attempt=row[22],
     )
 
 
@@ -197,6 +198,7 @@ def lock_to_row(board_id: int, lock: LockRecord) -> dict[str, Any]:
         "asked": lock.asked,
         "request_id": lock.request_id,
         "fingerprint": lock.fingerprint,
+        "attempt": lock.attempt,
         "max_hold": lock.max_hold,
         "token": lock.token,
         "granted": lock.granted,

@@ -274,6 +274,7 @@ locks = Table(  # `sequence`: of the lock's last change; live ones have state 1 
     _big("asked"),
     _text("request_id"),
     _bytes("fingerprint"),
+    _text("attempt"),
     _big("max_hold", nullable=True),
     _big("token"),
     _big("granted", nullable=True),

@@ -39,6 +39,7 @@ def upgrade() -> None:
         _big("asked"),
         _text("request_id"),
         sa.Column("fingerprint", sa.LargeBinary(), nullable=False),
+        _text("attempt"),
         _big("max_hold", nullable=True),
         _big("token"),
         _big("granted", nullable=True),
