@@ -6,7 +6,7 @@ import signal
 import hypothesis
 from hypothesis.configuration import set_hypothesis_home_dir
 
-pytest_plugins = ["tests.fix_postgres", "tests.fix_server"]
+pytest_plugins = ["tests.fix_etcd", "tests.fix_postgres", "tests.fix_server"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background inherits this from its shell, and hands it on to the programs whose Ctrl-C is tested.

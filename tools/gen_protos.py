@@ -1,4 +1,4 @@
-"""Generates client/slateboard/v1 from protos/, and keeps the record of what the API has promised.
+"""Generates client/slateboard/v1 from protos/, and the few messages of etcd that the server speaks; keeps the record of what the API has promised.
 
     python tools/gen_protos.py                       regenerate the code; extend the baseline
     python tools/gen_protos.py --accept-breaking     the same, and let the baseline forget what was broken
@@ -26,9 +26,11 @@ PROTOS = ROOT / "protos"
 PACKAGE = Path("slateboard/v1")
 TARGET = ROOT / "client" / PACKAGE
 BASELINE = PROTOS / "baseline.binpb"
+ETCD = ROOT / "server" / "slateboard_server" / "liveness" / "etcdpb"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 _INIT = '"""Generated from protos/slateboard/v1 by `make protos`; do not edit."""\n'
+_ETCD_INIT = '"""Generated from etcd.proto by `make protos`; do not edit."""\n'
 _SERVICE = re.compile(r"^service\s", re.MULTILINE)
 
 
@@ -70,19 +72,27 @@ def generate(out: Path) -> None:
     if services:  # a file without a service would get an empty _pb2_grpc module
         _protoc(services, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}")
     (out / PACKAGE / "__init__.py").write_text(_INIT, encoding="utf-8")
+    etcd = out / ETCD.name
+    etcd.mkdir()
+    _protoc(["etcd.proto"], f"--python_out={etcd}", f"--mypy_out=quiet:{etcd}", source=ETCD)
+    (etcd / "__init__.py").write_text(_ETCD_INIT, encoding="utf-8")
 
 
 def check(fresh: Path, image: Path) -> bool:
     """Whether the committed code and baseline are what the protos give now; says what is not."""
-    made, kept = _names(fresh / PACKAGE), _names(TARGET)
-    _, differ, unread = filecmp.cmpfiles(fresh / PACKAGE, TARGET, sorted(made & kept), shallow=False)
-    stale = sorted({*differ, *unread, *(made ^ kept)})
-    for name in stale:
-        print(f"{(TARGET / name).relative_to(ROOT)}: not what the protos give; run `make protos`")
+    stale = [*_stale(fresh / PACKAGE, TARGET), *_stale(fresh / ETCD.name, ETCD)]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)}: not what the protos give; run `make protos`")
     recorded = BASELINE.exists() and BASELINE.read_bytes() == image.read_bytes()
     if not recorded:
         print(f"{BASELINE.relative_to(ROOT)}: does not record the present API; run `make protos`")
     return not stale and recorded
+
+
+def _stale(fresh: Path, target: Path) -> list[Path]:
+    made, kept = _names(fresh), {name for name in _names(target) if not name.endswith(".proto")}
+    _, differ, unread = filecmp.cmpfiles(fresh, target, sorted(made & kept), shallow=False)
+    return [target / name for name in sorted({*differ, *unread, *(made ^ kept)})]
 
 
 def write(fresh: Path, image: Path, allowed: bool) -> bool:
@@ -93,6 +103,8 @@ def write(fresh: Path, image: Path, allowed: bool) -> bool:
         (TARGET / name).unlink()
     for name in made:
         shutil.copyfile(fresh / PACKAGE / name, TARGET / name)
+    for name in _names(fresh / ETCD.name):
+        shutil.copyfile(fresh / ETCD.name / name, ETCD / name)
     if allowed:
         shutil.copyfile(image, BASELINE)
     else:
@@ -107,11 +119,11 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
 
 
-def _protoc(files: list[str], *outputs: str) -> None:
+def _protoc(files: list[str], *outputs: str, source: Path = PROTOS) -> None:
     well_known = resources.files("grpc_tools") / "_proto"
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", f"-I{well_known}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", f"-I{well_known}"]
     command += [f"--plugin={name}={SCRIPTS / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
-    if subprocess.run([*command, *outputs, *files], check=False, cwd=PROTOS).returncode:
+    if subprocess.run([*command, *outputs, *files], check=False, cwd=source).returncode:
         sys.exit("protoc failed")
 
 

@@ -27,7 +27,7 @@ from slateboard_server.config import Config, ConfigError, load, split_address
 from slateboard_server.domain.errors import SlateboardError
 from slateboard_server.domain.values import Micros
 from slateboard_server.grpc_api.server import Api, Facts, add_services
-from slateboard_server.liveness import LocalLiveness, NoLiveness
+from slateboard_server.liveness import EtcdLiveness, LocalLiveness, NoLiveness
 from slateboard_server.observability import logs
 from slateboard_server.observability.metrics import MetricsListener
 from slateboard_server.observability.stats import CallStats
@@ -187,6 +187,16 @@ async def _open_core(config: Config, clock: Clock, replica_id: str, stats: CallS
 
 def make_liveness(config: Config, clock: Clock) -> Liveness:
     """Return what keeps locks alive: etcd where it is configured, this process in embedded mode."""
+    if config.etcd_endpoints:
+        return EtcdLiveness(
+            config.etcd_endpoints,
+            prefix=config.etcd_prefix,
+            ca=config.etcd_ca,
+            cert=config.etcd_cert,
+            key=config.etcd_key,
+            username=config.etcd_username,
+            password=config.etcd_password,
+        )
     if config.embedded:
         return LocalLiveness(clock)
     return NoLiveness()

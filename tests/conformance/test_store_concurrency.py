@@ -9,7 +9,7 @@ from slateboard_server.domain.values import BoardId, Revision
 from slateboard_server.storage.postgres import PostgresEngine
 from slateboard_server.storage.store import SqlStore
 from tests.judging import ABSENT, ANY, at_version, commit, put
-from tests.storing import TIMEOUT, Desk, HandClock, accepted, let_in, new_board, set_up
+from tests.storing import TIMEOUT, Desk, HandClock, let_in, new_board, set_up
 
 OpenStore = Callable[..., Awaitable[SqlStore]]
 
@@ -96,7 +96,7 @@ async def test_sixteen_writers_and_as_many_readers_meet_no_lock_error(
         for turn in range(20):
             item = commit(put(f"w{number}/{turn}", ABSENT, b"v" * 500))
             [verdict] = await two[number % 2].commit(boards[number % 4], [item], TIMEOUT)
-            accepted(verdict)
+            assert isinstance(verdict, Accepted)
 
     async def read(number: int) -> None:
         while busy:

@@ -1,0 +1,267 @@
+"""Leases in etcd: one a lock, under the number in the lock's id, so that any replica can renew it knowing the id alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+
+from slateboard_server.domain.errors import SlateboardError
+from slateboard_server.domain.values import BoardId, LockId
+from slateboard_server.liveness.connection import (
+    GRANT,
+    RANGE,
+    REVOKE,
+    STATUS,
+    TIME_TO_LIVE,
+    TXN,
+    WATCH,
+    EtcdConnection,
+    EtcdRefused,
+    down,
+)
+from slateboard_server.liveness.etcdpb import etcd_pb2 as pb
+from slateboard_server.liveness.keepalive import KeepAlive
+from slateboard_server.ports import Lease
+
+log = structlog.get_logger(__name__)
+
+_TXN_OPS: Final = 128
+"""What etcd takes in one transaction unless configured otherwise."""
+_MANY: Final = 256
+"""From this many locks of a board on, reading all of the board's keys costs less than asking one by one."""
+_PAGE: Final = 5_000
+_AT_ONCE: Final = 32
+_RETRY: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class EtcdLiveness:
+    """Leases in an etcd cluster."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        prefix: str = "slateboard/",
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
+        username: str = "",
+        password: str = "",
+    ) -> None:
+        """Keep leases in the cluster at `endpoints`, with keys under `prefix`."""
+        self._etcd = EtcdConnection(
+            endpoints, ca=ca, cert=cert, key=key, username=username, password=password
+        )
+        self._prefix = f"{prefix}locks/".encode()
+        self._keep_alive = KeepAlive(self._etcd)
+        self._version = ""
+        self._task: asyncio.Task[None] | None = None
+        self._limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def start(self) -> None:
+        """Begin to connect."""
+        self._task = asyncio.create_task(self._ask_version(), name="etcd-version")
+
+    async def close(self) -> None:
+        """Let connections go."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._keep_alive.close()
+        await self._etcd.close()
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"etcd {self._version}".strip()
+
+    async def _ask_version(self) -> None:
+        while not self._version:
+            with contextlib.suppress(SlateboardError, EtcdRefused):
+                self._version = (await self._etcd.call(STATUS, pb.StatusRequest())).version
+                return
+            await asyncio.sleep(1)
+
+    def _key(self, lease: Lease) -> bytes:
+        return self._prefix + f"{lease.board_id}/{lease.lock_id}".encode()
+
+    # Leases
+
+    async def grant(self, lease: Lease, ttl: int) -> int:
+        """Begin a lease and put the lock's id under it."""
+        number = _number(lease)
+        try:
+            granted = (await self._etcd.call(GRANT, pb.LeaseGrantRequest(id=number, ttl=ttl))).ttl
+        except EtcdRefused as refused:
+            if "lease already exists" not in refused.text:
+                raise _unexpected(refused) from refused
+            # An earlier try of ours got through, and its answer did not: its time began before this call.
+            left = await self._keep_alive.renew([number])
+            if number not in left:
+                raise down() from refused
+            granted = max(round(left[number]), ttl)
+        put = pb.PutRequest(key=self._key(lease), value=lease.lock_id.encode(), lease=number)
+        try:
+            await self._etcd.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_put=put)]))
+        except EtcdRefused as refused:
+            raise _unexpected(refused) from refused
+        return int(granted)
+
+    async def renew(self, leases: Sequence[Lease]) -> dict[Lease, float]:
+        """Lengthen leases over the one stream they share."""
+        numbers = {_number(lease): lease for lease in leases}
+        left = await self._keep_alive.renew(list(numbers))
+        return {numbers[number]: seconds for number, seconds in left.items()}
+
+    async def revoke(self, leases: Sequence[Lease]) -> None:
+        """End leases."""
+        await asyncio.gather(*(self._revoke(lease) for lease in leases))
+
+    async def _revoke(self, lease: Lease) -> None:
+        async with self._limit:
+            try:
+                await self._etcd.call(REVOKE, pb.LeaseRevokeRequest(id=_number(lease)))
+            except EtcdRefused as refused:
+                if refused.code is not grpc.StatusCode.NOT_FOUND:
+                    raise _unexpected(refused) from refused
+
+    async def time_left(self, leases: Sequence[Lease]) -> dict[Lease, float]:
+        """Ask for each lease's time."""
+        left = await asyncio.gather(*(self._time_left(lease) for lease in leases))
+        return {lease: seconds for lease, seconds in zip(leases, left, strict=True) if seconds > 0}
+
+    async def _time_left(self, lease: Lease) -> float:
+        async with self._limit:
+            try:
+                reply = await self._etcd.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(id=_number(lease)))
+            except EtcdRefused as refused:
+                if refused.code is grpc.StatusCode.NOT_FOUND:
+                    return -1.0
+                raise _unexpected(refused) from refused
+        return float(reply.ttl)
+
+    async def adopt(self, leases: Sequence[tuple[Lease, int]]) -> None:
+        """Leases in etcd outlive this process by themselves."""
+
+    # Keys
+
+    async def alive(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Read the keys, linearizably: etcd drops a lease and its key in one step."""
+        by_board: dict[BoardId, list[Lease]] = {}
+        for lease in leases:
+            by_board.setdefault(lease.board_id, []).append(lease)
+        alive: set[Lease] = set()
+        few: list[Lease] = []
+        for board_id, asked in by_board.items():
+            if len(asked) > _MANY:
+                present = await self._all_of(board_id)
+                alive.update(lease for lease in asked if self._key(lease) in present)
+            else:
+                few += asked
+        for start in range(0, len(few), _TXN_OPS):
+            alive |= await self._present(few[start : start + _TXN_OPS])
+        return alive
+
+    async def _present(self, leases: Sequence[Lease]) -> set[Lease]:
+        asks = [
+            pb.RequestOp(request_range=pb.RangeRequest(key=self._key(lease), count_only=True))
+            for lease in leases
+        ]
+        try:
+            if len(asks) == 1:
+                counts = [(await self._etcd.call(RANGE, asks[0].request_range)).count]
+            else:
+                reply = await self._etcd.call(TXN, pb.TxnRequest(success=asks))
+                counts = [response.response_range.count for response in reply.responses]
+        except EtcdRefused as refused:
+            raise _unexpected(refused) from refused
+        return {lease for lease, count in zip(leases, counts, strict=True) if count}
+
+    async def _all_of(self, board_id: BoardId) -> set[bytes]:
+        prefix = self._prefix + f"{board_id}/".encode()
+        end = prefix[:-1] + bytes((prefix[-1] + 1,))
+        found: set[bytes] = set()
+        key = prefix
+        while True:
+            request = pb.RangeRequest(key=key, range_end=end, keys_only=True, limit=_PAGE)
+            try:
+                reply = await self._etcd.call(RANGE, request)
+            except EtcdRefused as refused:
+                raise _unexpected(refused) from refused
+            found.update(entry.key for entry in reply.kvs)
+            if not reply.more:
+                return found
+            key = reply.kvs[-1].key + b"\0"
+
+    # Deaths
+
+    async def deaths(self) -> AsyncIterator[Lease]:
+        """Watch for keys that go. Resumed where it broke; from the present where that was compacted away."""
+        revision = 0
+        failures = 0
+        while True:
+            try:
+                member, call = await self._etcd.stream(WATCH)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(_RETRY[min(failures, len(_RETRY) - 1)])
+                failures += 1
+                continue
+            try:
+                await call.write(self._watch_request(revision))
+                while True:
+                    reply = await call.read()
+                    if not isinstance(reply, pb.WatchResponse):
+                        break
+                    failures = 0
+                    if reply.compact_revision:
+                        # What went meanwhile is not told any more: the sweep over all locks finds it.
+                        log.warning("etcd compacted what was not watched yet", revision=revision)
+                        revision = 0
+                    elif reply.header.revision and not reply.fragment:
+                        revision = max(revision, reply.header.revision + 1)
+                    for event in reply.events:
+                        lease = self._lease_of(event.kv.key)
+                        if lease is not None:
+                            yield lease
+                    if reply.canceled:
+                        break
+            except grpc.aio.AioRpcError as error:
+                self._etcd.failed(member, error)
+            except (asyncio.InvalidStateError, grpc.aio.UsageError):
+                pass  # the channel was closed under the stream
+            finally:
+                call.cancel()
+            await asyncio.sleep(_RETRY[min(failures, len(_RETRY) - 1)])
+            failures += 1
+
+    def _watch_request(self, revision: int) -> pb.WatchRequest:
+        return pb.WatchRequest(
+            create_request=pb.WatchCreateRequest(
+                key=self._prefix,
+                range_end=self._prefix[:-1] + bytes((self._prefix[-1] + 1,)),
+                start_revision=revision,
+                progress_notify=True,
+                filters=[pb.WatchCreateRequest.NOPUT],
+                fragment=True,
+            )
+        )
+
+    def _lease_of(self, key: bytes) -> Lease | None:
+        board, _, lock = key.removeprefix(self._prefix).decode("ascii", "replace").partition("/")
+        return Lease(BoardId(int(board)), LockId(lock)) if board.isdecimal() and lock else None
+
+
+def _number(lease: Lease) -> int:
+    return int(lease.lock_id.removeprefix("l-"), 16)
+
+
+def _unexpected(refused: EtcdRefused) -> SlateboardError:
+    log.error("etcd refused", code=refused.code.name, text=refused.text)
+    return down()

@@ -1,0 +1,1 @@
+"""Generated from etcd.proto by `make protos`; do not edit."""
