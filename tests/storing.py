@@ -118,7 +118,11 @@ class Desk:
         return self.board.board_id
 
     async def batch(self, *items: CommitItem) -> list[Verdict]:
-        return await self.store.commit(self.id, items, TIMEOUT)
+        return [
+            verdict
+            for verdict in await self.store.commit(self.id, items, TIMEOUT)
+            if not isinstance(verdict, LockVerdict)
+        ]
 
     async def commit(
         self,

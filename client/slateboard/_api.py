@@ -23,7 +23,11 @@ from slateboard._enums import (
     AnyState,
     DiffKind,
     Kind,
+    LockEnforcement,
+    LockMode,
+    LockState,
     RegionScope,
+    ReleaseOutcome,
     Role,
     SessionState,
     Tombstone,
@@ -32,6 +36,7 @@ from slateboard._enums import (
     WriteMode,
 )
 from slateboard._filters import Filter
+from slateboard._locks import LockClaim, LockInfo, LockScope, WaiterInfo
 from slateboard._merge import Merge, merge
 from slateboard._ops import Append, ContentOptions, Delete, Put, Unchanged
 from slateboard._overlap import Overlap
@@ -52,6 +57,8 @@ from slateboard._results import (
 from slateboard._sync.admin import Admin
 from slateboard._sync.board import Board
 from slateboard._sync.client import Client, connect
+from slateboard._sync.lock import Lock
+from slateboard._sync.lock_watch import LockWatch
 from slateboard._sync.pages import Pages
 from slateboard._sync.session import Session
 from slateboard._sync.transaction import Transaction
@@ -63,6 +70,7 @@ from slateboard.errors import (
     Compacted,
     Conflict,
     DeadlineExceeded,
+    Deadlock,
     Denied,
     Exhausted,
     FutureRevision,
@@ -111,6 +119,7 @@ __all__ = [
     "ConflictInfo",
     "ContentOptions",
     "DeadlineExceeded",
+    "Deadlock",
     "Delete",
     "Denied",
     "Derivation",
@@ -128,8 +137,16 @@ __all__ = [
     "Lineage",
     "LineageEdge",
     "LineageNode",
+    "Lock",
+    "LockClaim",
+    "LockEnforcement",
     "LockHeld",
+    "LockInfo",
     "LockLost",
+    "LockMode",
+    "LockScope",
+    "LockState",
+    "LockWatch",
     "Merge",
     "NewPrincipal",
     "NewToken",
@@ -151,6 +168,7 @@ __all__ = [
     "RegionRule",
     "RegionScope",
     "Reincarnated",
+    "ReleaseOutcome",
     "RetryPolicy",
     "Right",
     "Role",
@@ -181,6 +199,7 @@ __all__ = [
     "Updated",
     "View",
     "Violation",
+    "WaiterInfo",
     "Watch",
     "WatchTooSlow",
     "WriteMode",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from slateboard._enums import Action, AnyState, RegionScope, Role, Trust, WriteMode
+from slateboard._enums import Action, AnyState, LockEnforcement, RegionScope, Role, Trust, WriteMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,8 @@ class Quota:
     max_commits_per_second: int = 0
     max_watches: int = 0
     """Open at a time on one replica; whole boards only."""
+    max_locks: int = 0
+    """Held or waited for at a time; whole boards only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class RegionRule:
     default_ttl: float | None = None
     """Seconds; given to puts and appends that set no expire_time."""
     quota: Quota | None = None
+    lock_enforcement: LockEnforcement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,10 @@ class Limits:
     max_key_segments: int
     max_get_keys: int
     max_page_size: int
+    max_lock_scopes: int = 0
+    max_locks_per_principal: int = 0
+    max_lock_ttl: float = 0.0
+    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +126,8 @@ class ServerInfo:
     progress_interval: float
     cache_bytes_limit: int
     replica_id: str
+    liveness: str = ""
+    """What keeps locks alive: `in-process leases`, or etcd with its version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,3 +110,43 @@ class DiffKind(Enum):
     ADDED = 1
     REMOVED = 2
     CHANGED = 3
+
+
+class LockMode(Enum):
+    """Whether others may hold it too."""
+
+    EXCLUSIVE = 1
+    SHARED = 2
+
+
+class LockState(Enum):
+    """Where a lock stands."""
+
+    WAITING = 1
+    HELD = 2
+    RELEASED = 3
+    EXPIRED = 4
+    """Its lease ended, or max_hold had passed."""
+    REVOKED = 5
+    """By force."""
+    TRANSFERRED = 6
+    ABANDONED = 7
+    """Ended before it was granted."""
+
+
+class LockEnforcement(Enum):
+    """Whether a held lock keeps others from writing what it covers. Unset: mandatory."""
+
+    MANDATORY = 1
+    ADVISORY = 2
+    """Only claims are checked."""
+
+
+class ReleaseOutcome(Enum):
+    """How a lock that is released had ended."""
+
+    RELEASED = 1
+    ALREADY_RELEASED = 2
+    EXPIRED = 3
+    REVOKED = 4
+    TRANSFERRED = 5

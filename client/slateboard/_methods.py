@@ -16,6 +16,9 @@ from slateboard.v1 import (
     entry_service_pb2 as entries,
 )
 from slateboard.v1 import (
+    lock_service_pb2 as locks,
+)
+from slateboard.v1 import (
     provenance_service_pb2 as provenance,
 )
 from slateboard.v1 import (
@@ -81,6 +84,18 @@ END_SESSION = Method(
     _SESSION + "EndSession", sessions.EndSessionRequest, sessions.EndSessionResponse, lane="alive"
 )
 LIST_SESSIONS = Method(_SESSION + "ListSessions", sessions.ListSessionsRequest, sessions.ListSessionsResponse)
+
+_LOCK = "/slateboard.v1.LockService/"
+# Calls that wait for a lock, or keep one, must not queue behind bulk replies.
+ACQUIRE = Method(_LOCK + "Acquire", locks.AcquireRequest, locks.AcquireResponse, lane="alive")
+RENEW = Method(_LOCK + "Renew", locks.RenewRequest, locks.RenewResponse, lane="alive")
+RELEASE = Method(_LOCK + "Release", locks.ReleaseRequest, locks.ReleaseResponse, lane="alive")
+FORCE_RELEASE = Method(_LOCK + "ForceRelease", locks.ForceReleaseRequest, locks.ForceReleaseResponse)
+TRANSFER = Method(_LOCK + "Transfer", locks.TransferRequest, locks.TransferResponse, lane="alive")
+GET_LOCK = Method(_LOCK + "GetLock", locks.GetLockRequest, locks.GetLockResponse)
+LIST_LOCKS = Method(_LOCK + "ListLocks", locks.ListLocksRequest, locks.ListLocksResponse)
+LIST_WAITERS = Method(_LOCK + "ListWaiters", locks.ListWaitersRequest, locks.ListWaitersResponse)
+WATCH_LOCKS = Method(_LOCK + "WatchLocks", locks.WatchLocksRequest, locks.WatchLocksResponse)
 
 _PROVENANCE = "/slateboard.v1.ProvenanceService/"
 TRACE = Method(_PROVENANCE + "Trace", provenance.TraceRequest, provenance.TraceResponse)

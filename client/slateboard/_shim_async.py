@@ -67,6 +67,33 @@ class Task:
             self._task.exception()  # seen; the work reports its failures by itself
 
 
+class Body:
+    """The body of a context manager, which can be cancelled from elsewhere, once, as by a timeout."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._interrupted = False
+
+    def enter(self) -> None:
+        """The task that runs now is the body's."""
+        self._task = asyncio.current_task()
+        self._cancelling = 0 if self._task is None else self._task.cancelling()
+
+    def interrupt(self) -> None:
+        """Cancels the body."""
+        if self._task is not None and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Whether what the body ended with is nothing but the interruption."""
+        task, self._task = self._task, None
+        if task is None or not self._interrupted:
+            return False
+        return task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+
+
 def insecure_channel(target: str, options: Sequence[tuple[str, Any]]) -> Channel:
     """A plaintext channel."""
     return grpc.aio.insecure_channel(target, options=options)

@@ -79,6 +79,21 @@ class Task:
         self._thread.join()
 
 
+class Body:
+    """The body of a context manager. A thread cannot be interrupted: it finds out at its next call."""
+
+    def enter(self) -> None:
+        """Nothing to remember."""
+
+    def interrupt(self) -> None:
+        """Nothing to be done."""
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Never the interruption."""
+        del error
+        return False
+
+
 def insecure_channel(target: str, options: Sequence[tuple[str, Any]]) -> Channel:
     """A plaintext channel."""
     return grpc.insecure_channel(target, options=options)

@@ -18,7 +18,7 @@ _BY_REASON: dict[str, type[errors.SlateError]] = {
     "GUARD_CHANGED": errors.Conflict,
     "KEY_LOCKED": errors.LockHeld,
     "LOCK_WAIT_TIMEOUT": errors.LockHeld,
-    "DEADLOCK": errors.LockHeld,
+    "DEADLOCK": errors.Deadlock,
     "LOCK_LOST": errors.LockLost,
     "LOCK_EXPIRED": errors.LockLost,
     "LOCK_REVOKED": errors.LockLost,

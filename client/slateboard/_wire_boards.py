@@ -5,7 +5,7 @@ from datetime import timedelta
 from google.protobuf.duration_pb2 import Duration
 
 from slateboard import _boards
-from slateboard._enums import Action, AnyState, RegionScope, Role, WriteMode
+from slateboard._enums import Action, AnyState, LockEnforcement, RegionScope, Role, WriteMode
 from slateboard._wire import enum, moment, trust
 from slateboard.v1 import admin_service_pb2, board_service_pb2, policy_pb2
 
@@ -68,11 +68,15 @@ def server_info(message: board_service_pb2.GetServerInfoResponse) -> _boards.Ser
             max_key_segments=limits.max_key_segments,
             max_get_keys=limits.max_get_keys,
             max_page_size=limits.max_page_size,
+            max_lock_scopes=limits.max_lock_scopes,
+            max_locks_per_principal=limits.max_locks_per_principal,
+            max_lock_ttl=limits.max_lock_ttl.ToTimedelta().total_seconds(),
         ),
         idempotency_retention=message.idempotency_retention.ToTimedelta().total_seconds(),
         progress_interval=message.progress_interval.ToTimedelta().total_seconds(),
         cache_bytes_limit=message.cache_bytes_limit,
         replica_id=message.header.replica_id,
+        liveness=message.liveness,
     )
 
 
@@ -100,6 +104,9 @@ def _rule(message: policy_pb2.RegionRule) -> _boards.RegionRule:
         min_trust=trust(message.min_trust) if message.min_trust else None,
         default_ttl=message.default_ttl.ToTimedelta().total_seconds() if has_ttl else None,
         quota=_quota(message.quota) if message.HasField("quota") else None,
+        lock_enforcement=enum(LockEnforcement, message.lock_enforcement, LockEnforcement.MANDATORY)
+        if message.lock_enforcement
+        else None,
     )
 
 
@@ -109,6 +116,7 @@ def _quota(message: policy_pb2.Quota) -> _boards.Quota:
         max_bytes=message.max_bytes,
         max_commits_per_second=message.max_commits_per_second,
         max_watches=message.max_watches,
+        max_locks=message.max_locks,
     )
 
 
@@ -134,6 +142,8 @@ def _rule_message(rule: _boards.RegionRule) -> policy_pb2.RegionRule:
         message.default_ttl.CopyFrom(duration(rule.default_ttl))
     if rule.quota is not None:
         message.quota.CopyFrom(_quota_message(rule.quota))
+    if rule.lock_enforcement is not None:
+        message.lock_enforcement = policy_pb2.LockEnforcement.ValueType(rule.lock_enforcement.value)
     return message
 
 
@@ -143,6 +153,7 @@ def _quota_message(quota: _boards.Quota) -> policy_pb2.Quota:
         max_bytes=quota.max_bytes,
         max_commits_per_second=quota.max_commits_per_second,
         max_watches=quota.max_watches,
+        max_locks=quota.max_locks,
     )
 
 

@@ -10,6 +10,8 @@ from slateboard._async.admin import AsyncAdmin as Admin
 from slateboard._async.board import AsyncBoard as Board
 from slateboard._async.client import AsyncClient as Client
 from slateboard._async.client import connect
+from slateboard._async.lock import AsyncLock as Lock
+from slateboard._async.lock_watch import AsyncLockWatch as LockWatch
 from slateboard._async.pages import AsyncPages as Pages
 from slateboard._async.session import AsyncSession as Session
 from slateboard._async.transaction import AsyncTransaction as Transaction
@@ -21,6 +23,8 @@ __all__ = [
     "Admin",
     "Board",
     "Client",
+    "Lock",
+    "LockWatch",
     "Pages",
     "Session",
     "Stream",

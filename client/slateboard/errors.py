@@ -8,6 +8,7 @@
     ├── AlreadyExists           the board's name or the principal's id is taken
     ├── Conflict                a precondition or guard did not hold: read again, decide again
     ├── LockHeld                somebody's lock is in the way
+    │   └── Deadlock            waiting for it would never end
     ├── Refused                 the state of things forbids it; repeating it changes nothing
     │   ├── LockLost            the claimed lock is not held any more
     │   ├── SessionDead         the session ended or missed its heartbeats
@@ -164,6 +165,31 @@ class LockHeld(SlateError):
         self.violations = tuple(violations)
         """Which keys are locked, by whom."""
 
+    @property
+    def holder(self) -> str:
+        """Whose lock is in the way; empty where that may not be seen."""
+        return self.metadata.get("holder", "")
+
+    @property
+    def lock_id(self) -> str:
+        """Which lock is in the way; empty where that may not be seen."""
+        return self.metadata.get("lock_id", "")
+
+    @property
+    def waiting(self) -> int:
+        """How many wait before this caller would."""
+        text = self.metadata.get("waiting", "")
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+
+class Deadlock(LockHeld):
+    """Waiting for the lock would never end: who holds it waits for the caller. Release what you hold, begin again."""
+
+    @property
+    def cycle(self) -> str:
+        """Who waits for whom, e.g. `analyst -> cleaner -> analyst`."""
+        return self.metadata.get("cycle", "")
+
 
 class Refused(SlateError):
     """The state of things forbids it; repeating it as it is changes nothing."""
@@ -171,6 +197,11 @@ class Refused(SlateError):
 
 class LockLost(Refused):
     """The lock is not held any more. Stop the protected work."""
+
+    @property
+    def lock_id(self) -> str:
+        """Which lock."""
+        return self.metadata.get("lock_id", "")
 
 
 class SessionDead(Refused):

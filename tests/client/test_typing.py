@@ -17,6 +17,9 @@ def right(board: slateboard.Board) -> None:
     assert_type(board.update("k", lambda value: {**value, "a": 1}, {}), slateboard.Updated)
     assert_type(board.run(lambda tx: tx.get("k").version), int)
     assert_type(board.private, slateboard.Board)
+    with board.lock("k") as held:
+        assert_type(held, slateboard.Lock)
+        assert_type(held.put("k", 1, absent=True), slateboard.Entry)
     for batch in board.watch("p/"):
         assert_type(batch, slateboard.Batch)
     for entry in board.list("p/"):
@@ -38,7 +41,8 @@ def wrong(board: slateboard.Board, entry: slateboard.Entry) -> None:
     board.put("k", 1, absent=True, colour="red")  # type: ignore[call-arg]
     board.put("k", 1, absent=True, kind="semantic")  # type: ignore[arg-type]
     board.get("k", min_trust="agent")  # type: ignore[call-overload]
-    board.lock("k")  # type: ignore[attr-defined]
+    board.lock("k", wait="long")  # type: ignore[arg-type]
+    board.lock(3)  # type: ignore[arg-type]
     entry.version = 4  # type: ignore[misc]
 
 

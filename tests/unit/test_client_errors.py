@@ -23,7 +23,7 @@ REASONS = {
     "GUARD_CHANGED": ("ABORTED", errors.Conflict),
     "KEY_LOCKED": ("ABORTED", errors.LockHeld),
     "LOCK_WAIT_TIMEOUT": ("ABORTED", errors.LockHeld),
-    "DEADLOCK": ("ABORTED", errors.LockHeld),
+    "DEADLOCK": ("ABORTED", errors.Deadlock),
     "LOCK_LOST": ("FAILED_PRECONDITION", errors.LockLost),
     "LOCK_EXPIRED": ("FAILED_PRECONDITION", errors.LockLost),
     "LOCK_REVOKED": ("FAILED_PRECONDITION", errors.LockLost),

@@ -8,9 +8,10 @@ import pytest
 
 from slateboard_server.domain.commit import Append, CommitAnswer, CommitItem, NewContent
 from slateboard_server.domain.errors import Reason, SlateboardError
-from slateboard_server.domain.judge import Replayed, Verdict
+from slateboard_server.domain.judge import Replayed
 from slateboard_server.domain.names import SHARED
 from slateboard_server.domain.values import Micros, PrincipalId, Revision
+from slateboard_server.ports import BatchItem, BatchVerdict
 from slateboard_server.services.commit_queue import CommitQueue
 from slateboard_server.services.settings import DataPathSettings
 
@@ -35,15 +36,16 @@ class Writer:
         if not held:
             self.gate.set()
 
-    async def run(self, items: Sequence[CommitItem], timeout: float) -> list[Verdict]:
+    async def run(self, items: Sequence[BatchItem], timeout: float) -> list[BatchVerdict]:
         assert timeout > 0
-        self.batches.append([item.request_id for item in items])
+        requests = [item.request_id for item in items if isinstance(item, CommitItem)]
+        self.batches.append(requests)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
         return [
-            Replayed(CommitAnswer(Revision(len(self.batches)), item.request_id, Micros(0), ()))
-            for item in items
+            Replayed(CommitAnswer(Revision(len(self.batches)), request_id, Micros(0), ()))
+            for request_id in requests
         ]
 
 

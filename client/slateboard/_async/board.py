@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar, Unpack
+import uuid
+from collections.abc import Iterable, Sequence
 
 from slateboard import _methods, _wire_boards
 from slateboard._async.core import PRIVATE, AsyncCore
-from slateboard._async.reading import MISSING, AsyncReader, Missing
+from slateboard._async.lock import AsyncLock
+from slateboard._async.lock_watch import AsyncLockWatch
+from slateboard._async.pages import AsyncPages
 from slateboard._async.session import AsyncSession
-from slateboard._async.transaction import AsyncTransaction, run
-from slateboard._async.update import update
 from slateboard._async.watch import AsyncWatch
+from slateboard._async.writing import AsyncWriter
 from slateboard._boards import Policy
-from slateboard._entries import Entry, Updated
-from slateboard._enums import Trust, View
-from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put
-from slateboard._overlap import Overlap
-from slateboard._results import CommitResult, OpResult
-from slateboard._shim_async import MaybeAwaitable
-from slateboard._values import Duration, Value
-from slateboard._written import written
-from slateboard.v1 import board_service_pb2
-
-T = TypeVar("T")
+from slateboard._enums import ReleaseOutcome, Trust, View
+from slateboard._locks import LockInfo, LockScope, WaiterInfo, lock_info, scope_message, waiter_info
+from slateboard._values import Duration
+from slateboard._wire import enum
+from slateboard.v1 import board_service_pb2, commit_pb2, lock_service_pb2
 
 
-class AsyncBoard(AsyncReader):
+class AsyncBoard(AsyncWriter):
     """One board, in its shared region. Made by `client.board(name)`; makes no call by itself.
 
     Every call may raise any SlateError; what is special is listed. `timeout` bounds a whole call, retries included.
@@ -42,202 +37,6 @@ class AsyncBoard(AsyncReader):
     def private(self) -> AsyncBoard:
         """The same calls in this principal's own region, which others do not see."""
         return AsyncBoard(self._core, PRIVATE)
-
-    async def put(
-        self,
-        key: str,
-        value: Value,
-        *,
-        expect: Entry | int | None = None,
-        absent: bool = False,
-        exists: bool = False,
-        etag: str | None = None,
-        any_state: bool = False,
-        region: str | None = None,
-        unchanged: Sequence[Guard] = (),
-        request_id: str | None = None,
-        timeout: Duration | None = None,
-        **options: Unpack[ContentOptions],
-    ) -> Entry:
-        """Writes a value, given exactly one of expect, absent, exists, etag and any_state.
-
-        `expect` is an entry of the same key as it was read, or its version. `unchanged` names what else must not have
-        changed. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
-
-        Returns:
-            The entry as written. Its provenance lacks the principal.
-
-        Raises:
-            Conflict: the precondition, or something unchanged, did not hold.
-            Invalid: none or several preconditions, or a value that JSON cannot say.
-        """
-        op = Put(
-            key,
-            value,
-            expect=expect,
-            absent=absent,
-            exists=exists,
-            etag=etag,
-            any_state=any_state,
-            region=region,
-            **options,
-        )
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
-        return written(self._core.name, op, result, 0)
-
-    async def append(
-        self,
-        prefix: str,
-        value: Value,
-        *,
-        region: str | None = None,
-        unchanged: Sequence[Guard] = (),
-        request_id: str | None = None,
-        timeout: Duration | None = None,
-        **options: Unpack[ContentOptions],
-    ) -> Entry:
-        """Adds a value below a prefix under a key the server names, in the order of commits. Conflicts with nobody."""
-        op = Append(prefix, value, region=region, **options)
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
-        return written(self._core.name, op, result, 0)
-
-    async def delete(
-        self,
-        key: str,
-        *,
-        expect: Entry | int | None = None,
-        absent: bool = False,
-        exists: bool = False,
-        etag: str | None = None,
-        any_state: bool = False,
-        region: str | None = None,
-        note: str = "",
-        unchanged: Sequence[Guard] = (),
-        request_id: str | None = None,
-        timeout: Duration | None = None,
-    ) -> OpResult:
-        """Removes a key, given one precondition as for `put`. This makes a version too.
-
-        Returns:
-            What it did: `changed` is False where `any_state` found nothing to delete.
-        """
-        op = Delete(
-            key,
-            expect=expect,
-            absent=absent,
-            exists=exists,
-            etag=etag,
-            any_state=any_state,
-            region=region,
-            note=note,
-        )
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
-        return result.results[0]
-
-    async def commit(
-        self,
-        ops: Sequence[Op],
-        guards: Sequence[Guard] = (),
-        *,
-        note: str = "",
-        validate_only: bool = False,
-        request_id: str | None = None,
-        timeout: Duration | None = None,
-    ) -> CommitResult:
-        """Applies up to 128 ops, all or none, if nothing guarded has changed.
-
-        `validate_only` judges and writes nothing. Entries among the guards, or expected by ops, must come from the
-        board's present life.
-
-        Raises:
-            Conflict: with all violations.
-            OutcomeUnknown: no answer came in time; nobody knows whether it happened.
-            Reincarnated: the board began a new life since the entries were read.
-        """
-        return await self._core.commit(
-            ops,
-            guards,
-            region=self._region,
-            note=note,
-            validate_only=validate_only,
-            request_id=request_id,
-            timeout=timeout,
-        )
-
-    async def update(
-        self,
-        key: str,
-        fn: Callable[[Any], MaybeAwaitable[Value]],
-        default: Value | Missing = MISSING,
-        *,
-        on_conflict: Callable[[Overlap], MaybeAwaitable[Value]] | None = None,
-        region: str | None = None,
-        unchanged: Sequence[Guard] = (),
-        timeout: Duration | None = None,
-        **options: Unpack[ContentOptions],
-    ) -> Updated:
-        """Reads a value, changes it with `fn`, and commits; somebody else's concurrent change is never overwritten.
-
-        If somebody was faster, the key is read again and the three values (base, theirs, mine) are merged: JSON changes
-        in different places merge by themselves; a list only if one side changed it. Where both changed the same
-        place, `on_conflict` decides and returns the whole value to write. Without it `fn` runs again on their value:
-        if its answer there takes theirs into account (an increment, an append), that stands; if it insists on what it
-        had answered before, Conflict is raised with `overlaps`.
-
-        The versions read are recorded as sources, besides those in `derived_from`; `derived_from=[]` waives that. What
-        the entry says beside its value (kind, labels ...) is kept unless given here.
-
-        Args:
-            key: The key.
-            fn: Gets a fresh copy of the value and returns the new one; it may change its argument and return it. What
-                it raises is raised here, and nothing is written.
-            default: The value to start from where the key is absent.
-            on_conflict: Settles an Overlap; what it raises is raised here.
-            region: Another region than this board's.
-            unchanged: What else must not have changed; if it has, Conflict is raised.
-            timeout: Bounds the whole update.
-            options: As for `put`.
-
-        Raises:
-            NotFound: the key is absent and no default was given.
-            Conflict: overlapping changes, or no success within the retry policy.
-        """
-        return await update(
-            self,
-            self._core,
-            key,
-            fn,
-            default,
-            on_conflict=on_conflict,
-            region=await self._core.region(region or self._region),
-            unchanged=unchanged,
-            timeout=timeout,
-            options=options,
-        )
-
-    def transaction(self, *, note: str = "", timeout: Duration | None = None) -> AsyncTransaction:
-        """Reads and writes that are checked together, one attempt; a context manager that commits at its end.
-
-        What is read in it must be unchanged at the commit (a listed prefix too), else Conflict is raised. If the body
-        raises, nothing is written. What was read is recorded as the source of what is written.
-        """
-        return AsyncTransaction(self._core, self._region, note=note, timeout=timeout)
-
-    async def run(
-        self,
-        fn: Callable[[AsyncTransaction], Awaitable[T]],
-        *,
-        note: str = "",
-        timeout: Duration | None = None,
-    ) -> T:
-        """Runs `fn` in a transaction and returns what it returned; on Conflict runs it again, jittered and bounded.
-
-        `fn` may run several times: apart from the transaction it should have no effects.
-
-        Raises:
-            Conflict: no success within the retry policy.
-        """
-        return await run(self._core, self._region, fn, note=note, timeout=timeout)
 
     def watch(
         self,
@@ -301,6 +100,162 @@ class AsyncBoard(AsyncReader):
             purpose: What it is for.
         """
         return AsyncSession(self._core, task=task, ttl=ttl, purpose=purpose)
+
+    def lock(
+        self,
+        scope: str | LockScope | Sequence[str | LockScope],
+        *,
+        ttl: Duration = 30.0,
+        wait: Duration | None = 30.0,
+        purpose: str = "",
+        shared: bool = False,
+        max_hold: Duration | None = None,
+        region: str | None = None,
+        cancel_on_loss: bool = True,
+    ) -> AsyncLock:
+        """A lock over a key, over all below a prefix ending with `/`, or over several of these: a context manager.
+
+        Several are granted together. While it is held nobody else writes there; write through what the context gives, which carries the claim. It is
+        renewed in the background. Once it is lost (its renewals were not answered for its ttl, somebody ended it by
+        force), `held.lost` is set, every further call through `held` raises LockLost, in async code the body is
+        cancelled, and leaving the context raises LockLost. The server refuses what was written too late in any case;
+        before an effect elsewhere ask `held.gate()`. A lock is not reentrant.
+
+        Args:
+            scope: What to lock.
+            ttl: How long it lives without a renewal, 2 s to 1 h.
+            wait: How long to wait for it, in the order of asking; 0 tries once; None: an hour, which is the most.
+            purpose: What it is for, shown to whoever meets it.
+            shared: Others may hold it shared, too, and nobody writes, the holders included.
+            max_hold: It ends this long after it was granted, renewed or not.
+            region: Another region than this board's.
+            cancel_on_loss: Whether the loss cancels the body, in async code.
+
+        Raises:
+            LockHeld: it was not granted in time; `metadata` names the holder. Deadlock: it never would have been.
+            LockLost: its own lease ended before the grant could be answered.
+        """
+        scopes = [scope] if isinstance(scope, (str, LockScope)) else list(scope)
+        return AsyncLock(
+            self._core,
+            self._region if region is None else region,
+            scopes,
+            ttl=ttl,
+            wait=wait,
+            purpose=purpose,
+            shared=shared,
+            max_hold=max_hold,
+            cancel_on_loss=cancel_on_loss,
+        )
+
+    def adopt_lock(self, lock_id: str, token: int, *, cancel_on_loss: bool = True) -> AsyncLock:
+        """A lock that was handed to this principal by `transfer`, or acquired in an earlier process: a context manager.
+
+        Raises:
+            LockLost: it is not held by this principal with this token.
+        """
+        return AsyncLock.adopted(self._core, self._region, lock_id, token, cancel_on_loss=cancel_on_loss)
+
+    async def lock_info(self, lock_id: str, *, timeout: Duration | None = None) -> LockInfo:
+        """One lock, also one that ended in the last 24 h.
+
+        Raises:
+            LockLost: there is none, or it may not be seen.
+        """
+        request = lock_service_pb2.GetLockRequest(board=self._core.name, lock_id=lock_id)
+        return lock_info((await self._core.call(_methods.GET_LOCK, request, timeout=timeout)).lock)
+
+    def locks(
+        self,
+        covering: str | LockScope | None = None,
+        *,
+        principal: str = "",
+        include_ended: bool = False,
+        page_size: int = 100,
+        timeout: Duration | None = None,
+    ) -> AsyncPages[LockInfo]:
+        """The held locks, oldest first; only those that cover, or lie in, a key or prefix; also ended ones, for 24 h."""
+
+        async def fetch(token: str) -> tuple[Sequence[LockInfo], str, int]:
+            request = lock_service_pb2.ListLocksRequest(
+                board=self._core.name,
+                principal=principal,
+                include_ended=include_ended,
+                page_size=page_size,
+                page_token=token,
+            )
+            if covering is not None:
+                request.covering.CopyFrom(scope_message(covering, await self._core.region(self._region)))
+            reply = await self._core.call(_methods.LIST_LOCKS, request, timeout=timeout)
+            return [lock_info(one) for one in reply.locks], reply.next_page_token, reply.header.revision
+
+        return AsyncPages(fetch)
+
+    def waiters(
+        self,
+        covering: str | LockScope | None = None,
+        *,
+        page_size: int = 100,
+        timeout: Duration | None = None,
+    ) -> AsyncPages[WaiterInfo]:
+        """Who waits for locks, in the order of asking, and for whom."""
+
+        async def fetch(token: str) -> tuple[Sequence[WaiterInfo], str, int]:
+            request = lock_service_pb2.ListWaitersRequest(
+                board=self._core.name, page_size=page_size, page_token=token
+            )
+            if covering is not None:
+                request.covering.CopyFrom(scope_message(covering, await self._core.region(self._region)))
+            reply = await self._core.call(_methods.LIST_WAITERS, request, timeout=timeout)
+            return [waiter_info(one) for one in reply.waiters], reply.next_page_token, reply.header.revision
+
+        return AsyncPages(fetch)
+
+    async def release_lock(
+        self, lock_id: str, token: int, *, timeout: Duration | None = None
+    ) -> ReleaseOutcome:
+        """Ends one's own lock by its id and token, where the object that acquired it is not at hand."""
+        request = lock_service_pb2.ReleaseRequest(
+            board=self._core.name,
+            request_id=str(uuid.uuid4()),
+            claim=commit_pb2.Claim(lock_id=lock_id, fencing_token=token),
+            session_token=self._core.session_token,
+        )
+        reply = await self._core.call(_methods.RELEASE, request, timeout=timeout)
+        return enum(ReleaseOutcome, reply.outcome, ReleaseOutcome.EXPIRED)
+
+    async def force_release(
+        self, lock_id: str, *, expected_token: int, reason: str, timeout: Duration | None = None
+    ) -> LockInfo:
+        """Ends somebody else's lock, if it still is the one with that token; for supervisors, audited.
+
+        Raises:
+            LockLost: it is not held with that token any more.
+        """
+        request = lock_service_pb2.ForceReleaseRequest(
+            board=self._core.name,
+            request_id=str(uuid.uuid4()),
+            lock_id=lock_id,
+            expected_token=expected_token,
+            reason=reason,
+        )
+        return lock_info((await self._core.call(_methods.FORCE_RELEASE, request, timeout=timeout)).lock)
+
+    def watch_locks(
+        self,
+        covering: str | LockScope | None = None,
+        *,
+        after: int = 0,
+        reconnect_for: Duration = 300.0,
+    ) -> AsyncLockWatch:
+        """Follows locks: an iterator of `LockInfo`, first those that live, then each that changes, in its latest state.
+
+        `after` resumes behind the `sequence` of one. It reconnects by itself.
+
+        Raises:
+            Unavailable: no server could be reached for `reconnect_for`.
+        """
+        return AsyncLockWatch(self._core, self._region, covering, after=after, reconnect_for=reconnect_for)
 
     async def set_policy(
         self, policy: Policy, *, expected_version: int | None = None, timeout: Duration | None = None

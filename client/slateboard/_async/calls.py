@@ -30,10 +30,12 @@ class AsyncCalls:
         timeout: Duration | None = None,
         on_retry: Callable[[SlateError], None] | None = None,
         scope: shim.Scope | None = None,
+        attempt_timeout: float | None = None,
     ) -> Reply:
         """The reply, after as many attempts as it takes within the timeout and the retry policy.
 
-        Whatever is sent again is sent unchanged, so a write keeps its request_id.
+        Whatever is sent again is sent unchanged, so a write keeps its request_id. `attempt_timeout` replaces the retry
+        policy's, for calls that wait on the server.
 
         Raises:
             SlateError: the error of the last attempt.
@@ -46,7 +48,7 @@ class AsyncCalls:
             if self._closed:
                 raise Invalid("the client is closed")
             address = self._rotation.pick(now, tried)
-            allowed = max(0.001, min(self.retry.attempt_timeout, until - now))
+            allowed = max(0.001, min(attempt_timeout or self.retry.attempt_timeout, until - now))
             try:
                 reply = await self.transport.unary(address, method, request, timeout=allowed, scope=scope)
             except SlateError as error:

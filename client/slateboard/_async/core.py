@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import uuid
@@ -20,6 +21,7 @@ from slateboard.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Reinc
 from slateboard.v1 import admin_service_pb2, entry_service_pb2, types_pb2
 
 if TYPE_CHECKING:
+    from slateboard._async.lock import AsyncLock
     from slateboard._async.session import AsyncSession
 
 logger = logging.getLogger("slateboard")
@@ -82,9 +84,29 @@ class AsyncCore:
         self.identity = identity
         self.counters = Counters()
         self.session: AsyncSession | None = None
+        self.locks: tuple[AsyncLock, ...] = ()
+        """Held ones that calls are made under."""
         self.incarnation = ""
         self._session_token = session_token
         self._warned: set[str] = set()
+
+    def under(self, lock: AsyncLock) -> AsyncCore:
+        """The same board, with calls made under a lock: each checks that it is not lost, and commits claim it."""
+        made = copy.copy(self)
+        made.locks = (*self.locks, lock)
+        return made
+
+    @property
+    def session_token(self) -> str:
+        """What proves the session that calls are made in; empty where there is none."""
+        return self.session.token if self.session is not None else self._session_token
+
+    def check(self) -> None:
+        """Raises if the session, or a lock, that calls are made in is lost."""
+        if self.session is not None:
+            self.session.check()
+        for lock in self.locks:
+            lock.check()
 
     async def region(self, region: str) -> str:
         """The region's name on the wire."""
@@ -101,11 +123,10 @@ class AsyncCore:
         """Makes a call about this board.
 
         Raises:
-            SessionDead: the session these calls are made in is lost.
+            SessionDead, LockLost: the session or a lock these calls are made in is lost.
             SlateError: the call failed.
         """
-        if self.session is not None:
-            self.session.check()
+        self.check()
         try:
             reply = await self.calls.call(
                 method, request, timeout=timeout, on_retry=self._retrying, scope=scope
@@ -129,6 +150,7 @@ class AsyncCore:
         *,
         region: str,
         note: str = "",
+        claims: Sequence[AsyncLock] = (),
         validate_only: bool = False,
         request_id: str | None = None,
         incarnation: str = "",
@@ -151,7 +173,8 @@ class AsyncCore:
             request_id=request_id or str(uuid.uuid4()),
             ops=[_ops.make_op(op, where) for op in ops],
             guards=[_ops.make_guard(guard, where) for guard in guards],
-            session_token=self.session.token if self.session is not None else self._session_token,
+            claims=[lock.claim.message() for lock in dict.fromkeys((*self.locks, *claims))],
+            session_token=self.session_token,
             note=note,
             validate_only=validate_only,
             incarnation=life or (self.incarnation if rests_on_versions else ""),
@@ -159,8 +182,7 @@ class AsyncCore:
         until = shim.monotonic() + self.calls.seconds(timeout)
         failures: list[SlateError] = []
         try:
-            if self.session is not None:
-                self.session.check()
+            self.check()
             reply = await self.calls.call(_methods.COMMIT, request, timeout=timeout, on_retry=failures.append)
         except Reincarnated as error:
             self.incarnation = error.incarnation

@@ -31,10 +31,12 @@ class Calls:
         timeout: Duration | None = None,
         on_retry: Callable[[SlateError], None] | None = None,
         scope: shim.Scope | None = None,
+        attempt_timeout: float | None = None,
     ) -> Reply:
         """The reply, after as many attempts as it takes within the timeout and the retry policy.
 
-        Whatever is sent again is sent unchanged, so a write keeps its request_id.
+        Whatever is sent again is sent unchanged, so a write keeps its request_id. `attempt_timeout` replaces the retry
+        policy's, for calls that wait on the server.
 
         Raises:
             SlateError: the error of the last attempt.
@@ -47,7 +49,7 @@ class Calls:
             if self._closed:
                 raise Invalid("the client is closed")
             address = self._rotation.pick(now, tried)
-            allowed = max(0.001, min(self.retry.attempt_timeout, until - now))
+            allowed = max(0.001, min(attempt_timeout or self.retry.attempt_timeout, until - now))
             try:
                 reply = self.transport.unary(address, method, request, timeout=allowed, scope=scope)
             except SlateError as error:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import uuid
@@ -21,6 +22,7 @@ from slateboard.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Reinc
 from slateboard.v1 import admin_service_pb2, entry_service_pb2, types_pb2
 
 if TYPE_CHECKING:
+    from slateboard._sync.lock import Lock
     from slateboard._sync.session import Session
 
 logger = logging.getLogger("slateboard")
@@ -83,9 +85,29 @@ class Core:
         self.identity = identity
         self.counters = Counters()
         self.session: Session | None = None
+        self.locks: tuple[Lock, ...] = ()
+        """Held ones that calls are made under."""
         self.incarnation = ""
         self._session_token = session_token
         self._warned: set[str] = set()
+
+    def under(self, lock: Lock) -> Core:
+        """The same board, with calls made under a lock: each checks that it is not lost, and commits claim it."""
+        made = copy.copy(self)
+        made.locks = (*self.locks, lock)
+        return made
+
+    @property
+    def session_token(self) -> str:
+        """What proves the session that calls are made in; empty where there is none."""
+        return self.session.token if self.session is not None else self._session_token
+
+    def check(self) -> None:
+        """Raises if the session, or a lock, that calls are made in is lost."""
+        if self.session is not None:
+            self.session.check()
+        for lock in self.locks:
+            lock.check()
 
     def region(self, region: str) -> str:
         """The region's name on the wire."""
@@ -102,11 +124,10 @@ class Core:
         """Makes a call about this board.
 
         Raises:
-            SessionDead: the session these calls are made in is lost.
+            SessionDead, LockLost: the session or a lock these calls are made in is lost.
             SlateError: the call failed.
         """
-        if self.session is not None:
-            self.session.check()
+        self.check()
         try:
             reply = self.calls.call(method, request, timeout=timeout, on_retry=self._retrying, scope=scope)
         except Reincarnated as error:
@@ -128,6 +149,7 @@ class Core:
         *,
         region: str,
         note: str = "",
+        claims: Sequence[Lock] = (),
         validate_only: bool = False,
         request_id: str | None = None,
         incarnation: str = "",
@@ -150,7 +172,8 @@ class Core:
             request_id=request_id or str(uuid.uuid4()),
             ops=[_ops.make_op(op, where) for op in ops],
             guards=[_ops.make_guard(guard, where) for guard in guards],
-            session_token=self.session.token if self.session is not None else self._session_token,
+            claims=[lock.claim.message() for lock in dict.fromkeys((*self.locks, *claims))],
+            session_token=self.session_token,
             note=note,
             validate_only=validate_only,
             incarnation=life or (self.incarnation if rests_on_versions else ""),
@@ -158,8 +181,7 @@ class Core:
         until = shim.monotonic() + self.calls.seconds(timeout)
         failures: list[SlateError] = []
         try:
-            if self.session is not None:
-                self.session.check()
+            self.check()
             reply = self.calls.call(_methods.COMMIT, request, timeout=timeout, on_retry=failures.append)
         except Reincarnated as error:
             self.incarnation = error.incarnation

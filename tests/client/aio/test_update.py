@@ -1,4 +1,4 @@
-# ruff: noqa: SIM117, PT012 -- nested blocks show what happens inside of what
+# ruff: noqa: SIM117 -- nested blocks show what happens inside of what
 """Update, transactions: nobody's change is lost, and what was read is recorded."""
 
 import itertools

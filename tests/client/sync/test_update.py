@@ -1,5 +1,5 @@
 # Made from aio/test_update.py by tools/async_to_sync.py; do not edit.
-# ruff: noqa: SIM117, PT012 -- nested blocks show what happens inside of what
+# ruff: noqa: SIM117 -- nested blocks show what happens inside of what
 """Update, transactions: nobody's change is lost, and what was read is recorded."""
 
 import itertools
