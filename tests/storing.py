@@ -20,6 +20,7 @@ from slateboard_server.domain.commit import CommitItem, Guard, Op
 from slateboard_server.domain.entry import LoggedCommit, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.judge import Accepted, Refused, Verdict
+from slateboard_server.domain.locks import LockVerdict
 from slateboard_server.domain.policy import AnyState, Policy, Rule, Scope
 from slateboard_server.domain.principal import Principal, Role, SessionRecord, TokenRecord
 from slateboard_server.domain.values import (

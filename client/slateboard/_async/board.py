@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from slateboard import _methods, _wire_boards
-from slateboard._async.core import PRIVATE, AsyncCore
+from slateboard._async.core import PRIVATE, AsyncCore, Presented
 from slateboard._async.lock import AsyncLock
 from slateboard._async.lock_watch import AsyncLockWatch
 from slateboard._async.pages import AsyncPages
@@ -15,7 +15,15 @@ from slateboard._async.watch import AsyncWatch
 from slateboard._async.writing import AsyncWriter
 from slateboard._boards import Policy
 from slateboard._enums import ReleaseOutcome, Trust, View
-from slateboard._locks import LockInfo, LockScope, WaiterInfo, lock_info, scope_message, waiter_info
+from slateboard._locks import (
+    LockClaim,
+    LockInfo,
+    LockScope,
+    WaiterInfo,
+    lock_info,
+    scope_message,
+    waiter_info,
+)
 from slateboard._values import Duration
 from slateboard._wire import enum
 from slateboard.v1 import board_service_pb2, commit_pb2, lock_service_pb2
@@ -147,6 +155,10 @@ class AsyncBoard(AsyncWriter):
             max_hold=max_hold,
             cancel_on_loss=cancel_on_loss,
         )
+
+    def claiming(self, *claims: LockClaim) -> AsyncBoard:
+        """The same board, whose writes present claims of locks that somebody else keeps alive, e.g. a parent process."""
+        return AsyncBoard(self._core.under(*(Presented(claim) for claim in claims)), self._region)
 
     def adopt_lock(self, lock_id: str, token: int, *, cancel_on_loss: bool = True) -> AsyncLock:
         """A lock that was handed to this principal by `transfer`, or acquired in an earlier process: a context manager.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from slateboard._async.core import Presented
 from slateboard._async.reading import MISSING, AsyncReader, Missing
 from slateboard._async.transaction import AsyncTransaction, run
 from slateboard._async.update import update
 from slateboard._entries import Entry, Updated
+from slateboard._locks import LockClaim
 from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put
 from slateboard._overlap import Overlap
 from slateboard._results import CommitResult, OpResult
@@ -125,7 +127,7 @@ class AsyncWriter(AsyncReader):
         guards: Sequence[Guard] = (),
         *,
         note: str = "",
-        claims: Sequence[AsyncLock] = (),
+        claims: Sequence[AsyncLock | LockClaim] = (),
         validate_only: bool = False,
         request_id: str | None = None,
         timeout: Duration | None = None,
@@ -148,7 +150,7 @@ class AsyncWriter(AsyncReader):
             guards,
             region=self._region,
             note=note,
-            claims=claims,
+            claims=[Presented(one) if isinstance(one, LockClaim) else one for one in claims],
             validate_only=validate_only,
             request_id=request_id,
             timeout=timeout,

@@ -9,8 +9,16 @@ from collections.abc import Iterable, Sequence
 from slateboard import _methods, _wire_boards
 from slateboard._boards import Policy
 from slateboard._enums import ReleaseOutcome, Trust, View
-from slateboard._locks import LockInfo, LockScope, WaiterInfo, lock_info, scope_message, waiter_info
-from slateboard._sync.core import PRIVATE, Core
+from slateboard._locks import (
+    LockClaim,
+    LockInfo,
+    LockScope,
+    WaiterInfo,
+    lock_info,
+    scope_message,
+    waiter_info,
+)
+from slateboard._sync.core import PRIVATE, Core, Presented
 from slateboard._sync.lock import Lock
 from slateboard._sync.lock_watch import LockWatch
 from slateboard._sync.pages import Pages
@@ -148,6 +156,10 @@ class Board(Writer):
             max_hold=max_hold,
             cancel_on_loss=cancel_on_loss,
         )
+
+    def claiming(self, *claims: LockClaim) -> Board:
+        """The same board, whose writes present claims of locks that somebody else keeps alive, e.g. a parent process."""
+        return Board(self._core.under(*(Presented(claim) for claim in claims)), self._region)
 
     def adopt_lock(self, lock_id: str, token: int, *, cancel_on_loss: bool = True) -> Lock:
         """A lock that was handed to this principal by `transfer`, or acquired in an earlier process: a context manager.

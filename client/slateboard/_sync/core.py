@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from slateboard import _methods, _ops, _results, _wire
 from slateboard import _shim_sync as shim
+from slateboard._locks import LockClaim
 from slateboard._methods import Method
 from slateboard._retry import Repeat, may_repeat, outcome_open
 from slateboard._sync.calls import Calls
@@ -22,13 +23,33 @@ from slateboard.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Reinc
 from slateboard.v1 import admin_service_pb2, entry_service_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from slateboard._sync.lock import Lock
     from slateboard._sync.session import Session
 
 logger = logging.getLogger("slateboard")
 
 PRIVATE = "private/"
 """Stands for the caller's own region until its name is known."""
+
+
+class Claimed(Protocol):
+    """A lock that calls are made under."""
+
+    @property
+    def claim(self) -> LockClaim:
+        """What commits present."""
+
+    def check(self) -> None:
+        """Raises LockLost if it is known here to be lost."""
+
+
+class Presented:
+    """A claim as it was given, of a lock that somebody else keeps alive."""
+
+    def __init__(self, claim: LockClaim) -> None:
+        self.claim = claim
+
+    def check(self) -> None:
+        """The server is the one to know."""
 
 
 class HasHeader(Protocol):
@@ -85,16 +106,16 @@ class Core:
         self.identity = identity
         self.counters = Counters()
         self.session: Session | None = None
-        self.locks: tuple[Lock, ...] = ()
+        self.locks: tuple[Claimed, ...] = ()
         """Held ones that calls are made under."""
         self.incarnation = ""
         self._session_token = session_token
         self._warned: set[str] = set()
 
-    def under(self, lock: Lock) -> Core:
-        """The same board, with calls made under a lock: each checks that it is not lost, and commits claim it."""
+    def under(self, *locks: Claimed) -> Core:
+        """The same board, with calls made under locks: each checks that they are not lost, and commits claim them."""
         made = copy.copy(self)
-        made.locks = (*self.locks, lock)
+        made.locks = (*self.locks, *locks)
         return made
 
     @property
@@ -149,7 +170,7 @@ class Core:
         *,
         region: str,
         note: str = "",
-        claims: Sequence[Lock] = (),
+        claims: Sequence[Claimed] = (),
         validate_only: bool = False,
         request_id: str | None = None,
         incarnation: str = "",

@@ -146,7 +146,7 @@ class Lock(Writer):
         if self._why is not None:
             raise LockLost(self._why.message, reason=self._why.reason, metadata=self._why.metadata)
         if self._ending:
-            raise self._lost("LOCK_LOST", "it was released here")
+            raise self._lost("LOCK_LOST", "it was released, detached or handed on here")
 
     def gate(self) -> float:
         """Asks the server, right before an effect that nothing fences (a mail, a payment): is it still held?
@@ -195,6 +195,15 @@ class Lock(Writer):
                 if revoked
                 else self._lost("LOCK_EXPIRED", "its lease had ended before it was released")
             )
+
+    def detach(self) -> LockClaim:
+        """Stops renewing without releasing: the lock lives on for its ttl, for whoever adopts or renews it.
+
+        Leaving the context then does nothing.
+        """
+        self.check()
+        self._stop()
+        return self.claim
 
     def transfer(
         self, to: str, *, session_id: str = "", holder: str = "", timeout: Duration | None = None

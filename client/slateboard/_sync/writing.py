@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from slateboard._entries import Entry, Updated
+from slateboard._locks import LockClaim
 from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put
 from slateboard._overlap import Overlap
 from slateboard._results import CommitResult, OpResult
+from slateboard._sync.core import Presented
 from slateboard._sync.reading import MISSING, Missing, Reader
 from slateboard._sync.transaction import Transaction, run
 from slateboard._sync.update import update
@@ -125,7 +127,7 @@ class Writer(Reader):
         guards: Sequence[Guard] = (),
         *,
         note: str = "",
-        claims: Sequence[Lock] = (),
+        claims: Sequence[Lock | LockClaim] = (),
         validate_only: bool = False,
         request_id: str | None = None,
         timeout: Duration | None = None,
@@ -148,7 +150,7 @@ class Writer(Reader):
             guards,
             region=self._region,
             note=note,
-            claims=claims,
+            claims=[Presented(one) if isinstance(one, LockClaim) else one for one in claims],
             validate_only=validate_only,
             request_id=request_id,
             timeout=timeout,

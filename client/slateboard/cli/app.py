@@ -18,6 +18,7 @@ from slateboard.cli import (
     files,
     follow,
     lineage,
+    locks,
     options,
     problems,
     serve,
@@ -51,7 +52,7 @@ def _main(
     pass
 
 
-for part in (serve, doctor, demo, version, boards, admin, entries, files, follow, lineage):
+for part in (serve, doctor, demo, version, boards, admin, entries, files, follow, locks, lineage):
     part.add_to(slate)
 
 

@@ -188,6 +188,31 @@ def session(made: sb.SessionInfo) -> Document:
     }
 
 
+def lock(info: sb.LockInfo) -> Document:
+    """A lock."""
+    return {
+        "lock_id": info.lock_id,
+        "token": info.token,
+        "state": word(info.state),
+        "mode": word(info.mode),
+        "scopes": [{"region": scope.region, "path": scope.path} for scope in info.scopes],
+        "principal": info.principal,
+        "session_id": info.session_id,
+        "holder": info.holder,
+        "purpose": info.purpose,
+        "ttl": info.ttl,
+        "ttl_left": info.ttl_left,
+        "max_hold": info.max_hold,
+        "ask_time": text.iso(info.ask_time),
+        "grant_time": text.iso(info.grant_time),
+        "end_time": text.iso(info.end_time),
+        "ended_by": info.ended_by,
+        "end_reason": info.end_reason,
+        "successor": info.successor,
+        "sequence": info.sequence,
+    }
+
+
 def batch(made: sb.Batch) -> Document:
     """All changes of one revision, or a page of a snapshot."""
     page = {}

@@ -342,14 +342,22 @@ def _row(entry: Entry) -> tuple[object, ...]:
 
 
 def status(key: Key) -> None:
-    """Show how a key stands: its version, its writer, the last conflict over it."""
-    from slateboard import View  # noqa: PLC0415 -- brings in grpc
+    """Show how a key stands: its version, its writer, who has it locked, who waits, the last conflict over it."""
+    from slateboard import LockScope, View  # noqa: PLC0415 -- brings in grpc
     from slateboard.cli import documents  # noqa: PLC0415 -- as above
 
     with state.board() as (_, board):
         entry = _find(board, key, view=View.META)
         last = next(iter(board.conflicts(key=key, region=state.region(), page_size=1)), None)
-    document = {**documents.entry(entry), "last_conflict": documents.conflict(last) if last else None}
+        place = LockScope(key, entry.region)
+        holders = board.locks(place).all()
+        waiting = board.waiters(place).all()
+    document = {
+        **documents.entry(entry),
+        "locks": [documents.lock(one) for one in holders],
+        "waiters": [documents.lock(one.lock) for one in waiting],
+        "last_conflict": documents.conflict(last) if last else None,
+    }
     state.show(
         lambda: document,
         lambda: output.fields(
@@ -364,6 +372,8 @@ def status(key: Key) -> None:
                 ("writer", entry.provenance.principal),
                 ("changed", text.time(entry.commit_time)),
                 ("expires", text.time(entry.expire_time)),
+                *(("locked by", f"{one.principal} ({one.lock_id}) {one.purpose}".strip()) for one in holders),
+                *(("waits", f"{one.lock.principal} ({one.lock.lock_id})") for one in waiting),
                 (
                     "last conflict",
                     f"{last.conflict_id} {text.time(last.time)} {last.principal}" if last else "none",

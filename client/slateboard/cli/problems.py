@@ -59,6 +59,11 @@ _HINTS: tuple[tuple[type[errors.SlateError], str], ...] = (
     ),
     (errors.Denied, "`slate whoami` shows who you are here and what you may do."),
     (errors.Conflict, "Read again (`slate get KEY --json`, `slate conflicts`), then decide again."),
+    (
+        errors.LockHeld,
+        "`slate lock ls` shows who holds it, `slate lock waiters` who waits; `--wait 30s` waits.",
+    ),
+    (errors.LockLost, "Others may hold it now: read again, acquire again."),
     (errors.Compacted, "Read the present state instead (`slate ls`), and follow from there."),
 )
 

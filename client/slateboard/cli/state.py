@@ -118,7 +118,27 @@ def board(
 ) -> Iterator[tuple[Client, Board]]:
     """A client, and the board that is meant."""
     with client(admin=admin, first_address=first_address) as made:
-        yield made, made.board(board_name(made, asked=asked))
+        name = board_name(made, asked=asked)
+        yield made, _claiming(made.board(name), name)
+
+
+def _claiming(board: Board, name: str) -> Board:
+    """Present the lock that `slate lock run` holds around this command, if it is one of this board."""
+    given = os.environ.get("SLATE_LOCK", "")
+    lock_board, _, claim = given.partition(":")
+    lock_id, _, token = claim.partition(":")
+    if lock_board != name or not lock_id or not token.isdecimal():
+        return board
+    from slateboard import LockClaim  # noqa: PLC0415 -- brings in grpc
+
+    return board.claiming(LockClaim(lock_id, int(token)))
+
+
+def exported(board: str, lock_id: str, token: int) -> dict[str, str]:
+    """The variables that lead a command run by this one to the same board, with the claim of a lock."""
+    given = {"SLATE_SERVER": _current.server, "SLATE_TOKEN": _current.token, "SLATE_BOARD": board}
+    lock = {"SLATE_LOCK": f"{board}:{lock_id}:{token}"}
+    return {name: value for name, value in given.items() if value} | lock
 
 
 def show(document: Callable[[], object], people: Callable[[], None]) -> None:
