@@ -60,6 +60,7 @@ from slateboard._sync.client import Client, connect
 from slateboard._sync.lock import Lock
 from slateboard._sync.lock_watch import LockWatch
 from slateboard._sync.pages import Pages
+from slateboard._sync.recipes import Barrier, ClaimedTask, Election, Inbox, Task, TaskQueue
 from slateboard._sync.session import Session
 from slateboard._sync.transaction import Transaction
 from slateboard._sync.transport import Stream, Transport
@@ -105,11 +106,13 @@ __all__ = [
     "AlreadyExists",
     "AnyState",
     "Append",
+    "Barrier",
     "Batch",
     "Board",
     "BoardActivity",
     "BoardInfo",
     "Cancelled",
+    "ClaimedTask",
     "Client",
     "CommitInfo",
     "CommitResult",
@@ -126,11 +129,13 @@ __all__ = [
     "Diff",
     "DiffChange",
     "DiffKind",
+    "Election",
     "Entry",
     "Exhausted",
     "Filter",
     "FutureRevision",
     "HotKey",
+    "Inbox",
     "Invalid",
     "Kind",
     "Limits",
@@ -186,6 +191,8 @@ __all__ = [
     "SourcePurged",
     "Stats",
     "Stream",
+    "Task",
+    "TaskQueue",
     "TokenInfo",
     "Tombstone",
     "Transaction",
