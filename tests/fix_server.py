@@ -44,7 +44,9 @@ class Server:
         listen: str = "127.0.0.1:0",
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        migrates: bool = True,
     ) -> None:
+        self._migrates = migrates
         self.data_dir = data_dir
         self.address = ""
         self._database_url = database_url
@@ -62,6 +64,8 @@ class Server:
         command += ["--listen", self._listen, "--log-format", "json", *self._options]
         if self._database_url is not None:
             command += ["--database-url", self._database_url]
+            if self._migrates:
+                command.append("--auto-migrate")
         if (setpriv := shutil.which("setpriv")) is not None:
             # If the test run itself is killed, the server goes with it instead of staying behind.
             command = [setpriv, "--pdeathsig", "KILL", "--", *command]
@@ -206,9 +210,12 @@ def make_server(tmp_path: Path) -> Iterator[MakeServer]:
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         start: bool = True,
+        migrates: bool = True,
     ) -> Server:
         directory = tmp_path / f"server-{len(made)}" if data_dir is None else data_dir
-        one = Server(directory, database_url=database_url, listen=listen, options=options, env=env)
+        one = Server(
+            directory, database_url=database_url, listen=listen, options=options, env=env, migrates=migrates
+        )
         made.append(one)
         return one.start() if start else one
 

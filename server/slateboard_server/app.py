@@ -162,7 +162,13 @@ async def _serve(config: Config, stack: contextlib.AsyncExitStack) -> None:
 
 @contextlib.asynccontextmanager
 async def _open_core(config: Config, clock: Clock, replica_id: str, stats: CallStats) -> AsyncIterator[_Core]:
-    store = open_store(config.database_url, config.data_dir, clock, owner=f"(slateboard, {config.listen})")
+    store = open_store(
+        config.database_url,
+        config.data_dir,
+        clock,
+        owner=f"(slateboard, {config.listen})",
+        migrates=config.auto_migrate,
+    )
     try:
         await store.start()
         async with contextlib.AsyncExitStack() as stack:
@@ -421,6 +427,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             log_level=options.log_level,
             metrics_listen=options.metrics_listen,
             sweeper=False if options.no_sweeper else None,
+            auto_migrate=options.auto_migrate or None,
         )
     except ConfigError as error:
         sys.stderr.write(f"slateboard: {error}\n")
@@ -437,6 +444,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:7400; port 0: any free one")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
+    parser.add_argument(
+        "--auto-migrate", action="store_true", help="bring PostgreSQL's schema up to date first"
+    )
     parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without TLS")
     parser.add_argument(
         "--database-url", metavar="URL", help="postgresql://...: many servers over one database"

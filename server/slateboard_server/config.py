@@ -57,6 +57,8 @@ class Config(BaseSettings):
     """Allow listening beyond loopback without TLS: every token then travels in the clear."""
     database_url: str | None = Field(default=None, repr=False)
     """postgresql://...: server mode, many replicas over one database. Unset: embedded, SQLite in `data_dir`."""
+    auto_migrate: bool = False
+    """Server mode: bring the schema up to date at the start, instead of refusing one that `slate migrate` has to."""
     etcd_endpoints: list[str] = Field(default_factory=list)
     """HOST:PORT of each etcd member: lock leases live there, for all replicas. Server mode needs it for locks."""
     etcd_prefix: str = "slateboard/"

@@ -30,4 +30,6 @@ def postgres_cluster() -> Iterator[PostgresCluster]:
 
 def our_postgres_server(settings: Settings, data: Path, dsn: str) -> SlateboardServer:
     """Describe our server in server mode over a database of its own."""
-    return SlateboardServer(data, arguments=["--database-url", dsn], runner=settings.runner("pg_commit"))
+    return SlateboardServer(
+        data, arguments=["--database-url", dsn, "--auto-migrate"], runner=settings.runner("pg_commit")
+    )

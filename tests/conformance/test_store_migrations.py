@@ -1,3 +1,4 @@
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from slateboard_server.domain.errors import Reason, SlateboardError
-from slateboard_server.storage import migrating, schema
+from slateboard_server.storage import migrate_database, migrating, schema
+from slateboard_server.storage.postgres import PostgresEngine
 from slateboard_server.storage.sqlite import SqliteEngine
 from slateboard_server.storage.store import SqlStore
 from tests.judging import ABSENT, put
@@ -85,6 +87,9 @@ async def test_a_newer_schema_is_refused_and_left_alone(
     await store.close()
     with inspect() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(
+            sa.text("UPDATE meta SET value = :value WHERE name = 'runs_with'"), {"value": b'["9999"]'}
+        )
         connection.commit()
     newer = SqlStore(make_engine(), clock)
     with pytest.raises(SlateboardError, match=r"9999.*newer") as caught:
@@ -94,6 +99,41 @@ async def test_a_newer_schema_is_refused_and_left_alone(
     await newer.close()
     with inspect() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+
+
+async def test_a_newer_schema_that_only_adds_goes_with_this_program(
+    make_engine: MakeEngine, clock: HandClock, inspect: Inspect
+) -> None:
+    """Expand first: while servers are replaced one by one, those of the version before work on the new schema."""
+    store = SqlStore(make_engine(), clock)
+    await store.start()
+    await store.close()
+    with inspect() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(
+            sa.text("UPDATE meta SET value = :value WHERE name = 'runs_with'"), {"value": b'["9999", "0002"]'}
+        )
+        connection.commit()
+    newer = SqlStore(make_engine(), clock)
+    await newer.start()
+    desk = await set_up(newer, clock)
+    await desk.commit(put("k", ABSENT, b"kept"))
+    await newer.close()
+    with inspect() as connection:
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+
+
+async def test_a_server_that_does_not_migrate_says_what_to_do(postgres_dsn: str, clock: HandClock) -> None:
+    """Server mode: an empty or older database is refused until `slate migrate` was run; once or at the same time."""
+    refused = SqlStore(PostgresEngine(postgres_dsn, migrates=False), clock)
+    with pytest.raises(SlateboardError, match="slate migrate"):
+        await refused.start()
+    await refused.close()
+    steps = await asyncio.gather(*(asyncio.to_thread(migrate_database, postgres_dsn) for _ in range(3)))
+    assert sorted(steps) == [("", "0002"), ("0002", "0002"), ("0002", "0002")]
+    opened = SqlStore(PostgresEngine(postgres_dsn, migrates=False), clock)
+    await opened.start()
+    await opened.close()
 
 
 _BROKEN = """

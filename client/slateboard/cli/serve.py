@@ -16,6 +16,7 @@ NOT_INSTALLED = "the server is not installed here: pip install 'slateboard[serve
 def add_to(slate: typer.Typer) -> None:
     """Add the command."""
     options.command(slate)(serve)
+    options.command(slate)(migrate)
 
 
 def serve(
@@ -71,6 +72,39 @@ def serve(
         raise problems.usage(str(error)) from error
     _say_what_next(loaded.data_dir, loaded.listen)
     raise typer.Exit(app.run(loaded))
+
+
+def migrate(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The servers' TOML file, for its database_url.")
+    ] = None,
+    database_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="postgresql://...; default SLATEBOARD_DATABASE_URL.")
+    ] = None,
+) -> None:
+    """Bring the schema of a PostgreSQL database up to date, once, before servers of a new version start.
+
+    Servers of the version before go on working on it, so that they can be replaced one by one. Safe to run twice, and from
+    several places at once. An embedded database is brought up to date by its server.
+    """
+    try:
+        from slateboard_server import config as settings  # noqa: PLC0415 -- only this command needs a server
+        from slateboard_server import storage  # noqa: PLC0415 -- as above
+        from slateboard_server.domain.errors import SlateboardError  # noqa: PLC0415 -- as above
+    except ModuleNotFoundError as error:
+        raise problems.CliError(f"{NOT_INSTALLED} ({error.name} is missing)") from error
+    try:
+        url = settings.load(config, database_url=database_url).database_url
+    except settings.ConfigError as error:
+        raise problems.usage(str(error)) from error
+    if url is None:
+        raise problems.usage("which database? Say --database-url postgresql://..., or --config FILE")
+    try:
+        before, after = storage.migrate_database(url)
+    except SlateboardError as error:
+        raise problems.CliError(error.message) from error
+    done = "is up to date" if before == after else f"went from {before or 'nothing'} to"
+    output.out(f"the schema {done} ({after})" if before == after else f"the schema {done} {after}")
 
 
 def _say_what_next(data_dir: Path, listen: str) -> None:

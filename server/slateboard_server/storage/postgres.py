@@ -31,7 +31,7 @@ from slateboard_server.domain.values import BoardId
 from slateboard_server.storage import schema
 from slateboard_server.storage.batch import Query, Rows
 from slateboard_server.storage.engine import OutcomeLost, StatementFailed, WriteTx, no_failpoint
-from slateboard_server.storage.migrating import migrate, migration_failed
+from slateboard_server.storage.migrating import check, migrate, migration_failed
 from slateboard_server.storage.reading import Tx
 
 log = structlog.get_logger(__name__)
@@ -314,8 +314,13 @@ class PostgresEngine:
         failpoint: Callable[[str], None] | None = None,
         unsafe_for_tests: bool = False,
         connect_timeout: float = 5.0,
+        migrates: bool = True,
     ) -> None:
-        """Use the database at `url`. `unsafe_for_tests` accepts a server that does not fsync."""
+        """Use the database at `url`. `unsafe_for_tests` accepts a server that does not fsync.
+
+        With `migrates` the start brings the schema up to date; otherwise it refuses one that is not.
+        """
+        self._migrates = migrates
         self._url = url
         self._failpoint = failpoint or no_failpoint
         self._unsafe = unsafe_for_tests
@@ -397,9 +402,20 @@ class PostgresEngine:
                 f"PostgreSQL runs with {', '.join(name + '=off' for name in unsafe)}: it would lose commits that were"
                 " acknowledged; turn it on",
             )
-        self._migrate()
+        self.migrate() if self._migrates else self._check_schema()
 
-    def _migrate(self) -> None:
+    def _check_schema(self) -> None:
+        engine = sa.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(self._url), poolclass=NullPool
+        )
+        try:
+            with engine.connect() as connection:
+                check(connection)
+        except sa.exc.DBAPIError as error:
+            raise migration_failed(error) from error
+
+    def migrate(self) -> tuple[str, str]:
+        """Bring the schema up to date, under an advisory lock; returns the schema before and after."""
         engine = sa.create_engine(
             "postgresql+psycopg://", creator=lambda: psycopg.connect(self._url), poolclass=NullPool
         )
@@ -408,7 +424,7 @@ class PostgresEngine:
                 # Servers that start together: the first migrates, the others find it done.
                 connection.execute(sa.text("SET LOCAL lock_timeout = '60s'"))
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-                migrate(connection)
+                return migrate(connection)
         except sa.exc.DBAPIError as error:
             raise migration_failed(error) from error
 
