@@ -45,7 +45,9 @@ class Server:
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         migrates: bool = True,
+        program: str = "slateboard_server",
     ) -> None:
+        self._program = program
         self._migrates = migrates
         self.data_dir = data_dir
         self.address = ""
@@ -60,7 +62,7 @@ class Server:
     def start(self) -> "Server":
         """Start it and wait until it listens; ServerFailed where it does not."""
         assert self._process is None, "it runs already"
-        command = [sys.executable, "-m", "slateboard_server", "--data", str(self.data_dir)]
+        command = [sys.executable, "-m", self._program, "--data", str(self.data_dir)]
         command += ["--listen", self._listen, "--log-format", "json", *self._options]
         if self._database_url is not None:
             command += ["--database-url", self._database_url]
@@ -211,10 +213,17 @@ def make_server(tmp_path: Path) -> Iterator[MakeServer]:
         env: Mapping[str, str] | None = None,
         start: bool = True,
         migrates: bool = True,
+        program: str = "slateboard_server",
     ) -> Server:
         directory = tmp_path / f"server-{len(made)}" if data_dir is None else data_dir
         one = Server(
-            directory, database_url=database_url, listen=listen, options=options, env=env, migrates=migrates
+            directory,
+            database_url=database_url,
+            listen=listen,
+            options=options,
+            env=env,
+            migrates=migrates,
+            program=program,
         )
         made.append(one)
         return one.start() if start else one

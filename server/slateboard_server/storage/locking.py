@@ -137,9 +137,11 @@ class SqlLockTable:
         """Write how far the sequence came; tells whether anything was changed."""
         if self._sequence == self._loaded:
             return False
+        # The board's time moves with its locks, too: a commit under a lock is never dated before its grant.
         self._tx.run(
-            "UPDATE boards SET lock_seq = :seq WHERE board_id = :board_id",
+            "UPDATE boards SET lock_seq = :seq, last_commit_time = :now WHERE board_id = :board_id",
             seq=self._sequence,
+            now=self.now,
             board_id=self._board_id,
         )
         return True
