@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeAlias
 
 import slateboard
-from agents_demo import board_keys, evidence, orders
+from agents_demo import board_keys, curator, evidence, orders
 from agents_demo.aggregate import to_json
 from agents_demo.follow import Overdue
 from agents_demo.html_report import html_page
@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ProcessFailed,
         SupervisorError,
         evidence.EvidenceError,
+        curator.RehearsalError,
         Overdue,
         slateboard.SlateError,
         OSError,
@@ -187,8 +188,9 @@ def _work(
     run = secrets.token_hex(3)
     board = f"orders-{run}"
     names = [f"worker-{number}" for number in range(1, options.workers + 1)]
+    curators = ["curator-1", "curator-2"]
     operator.create_board(board, description="agents_demo: a weekly report of order lines")
-    with _principals(operator, run, board, names) as tokens:
+    with _principals(operator, run, board, names, curators) as tokens:
         say("demo", f"has made board {board} and a principal each for {SUPERVISOR} and {len(names)} workers")
         with slateboard.connect(server, token=tokens[SUPERVISOR]) as client:
 
@@ -206,19 +208,32 @@ def _work(
                 team.check()  # says more than "unavailable" where the server has ended
                 raise
             team.wait_for_workers()
-            return outcome, evidence.gather(client.board(board), job.path, outcome, len(names)), board
+
+            def start_curator(name: str, think: float) -> None:
+                start: dict[str, str | float] = {"server": server, "board": board, "token": tokens[name]}
+                start["think"] = think
+                team.start_worker(name, start, "agents_demo.curator")
+
+            lock = curator.rehearse(
+                client.board(board), start_curator, team.pause, team.resume, team.check, say
+            )
+            team.wait_for_workers()
+            return outcome, evidence.gather(client.board(board), job.path, outcome, len(names), lock), board
 
 
 @contextlib.contextmanager
-def _principals(operator: Client, run: str, board: str, names: Sequence[str]) -> Iterator[Mapping[str, str]]:
+def _principals(
+    operator: Client, run: str, board: str, names: Sequence[str], curators: Sequence[str]
+) -> Iterator[Mapping[str, str]]:
     """Principals for one run, by the names the team uses; disabled at its end, as far as the server still answers."""
     tokens: dict[str, str] = {}
     made: list[str] = []
     everything = Right("", (Action.READ,))
-    writes = [Right(prefix, (Action.WRITE,)) for prefix in board_keys.WORKERS_WRITE]
     try:
-        for name in (SUPERVISOR, *names):
+        for name in (SUPERVISOR, *names, *curators):
             leads = name == SUPERVISOR
+            places = curator.WRITES if name in curators else board_keys.WORKERS_WRITE
+            writes = [Right(prefix, (Action.WRITE,)) for prefix in places]
             new = operator.admin.create_principal(
                 f"{name}.{run}",
                 Role.SUPERVISOR if leads else Role.WORKER,

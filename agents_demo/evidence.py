@@ -10,7 +10,7 @@ from typing import Final
 from agents_demo import board_keys, cleaning, money, orders
 from agents_demo.aggregate import Aggregate, Cell
 from agents_demo.board_keys import Claim
-from agents_demo.report import LineageStep, TakeOver, TeamStats
+from agents_demo.report import LineageStep, LockStory, TakeOver, TeamStats
 from agents_demo.rows import RowRange
 from agents_demo.story import short, task_said
 from agents_demo.supervisor import Outcome
@@ -24,7 +24,7 @@ class EvidenceError(Exception):
     """What the team says of itself and what the board recorded are not the same."""
 
 
-def gather(board: Board, path: Path, outcome: Outcome, workers: int) -> TeamStats:
+def gather(board: Board, path: Path, outcome: Outcome, workers: int, lock: LockStory) -> TeamStats:
     """Commits, conflicts, take-overs, and the lineage of one figure.
 
     Raises:
@@ -51,6 +51,7 @@ def gather(board: Board, path: Path, outcome: Outcome, workers: int) -> TeamStat
         takeovers=tuple(_take_overs(board, claims)),
         figure=figure,
         lineage=tuple(lineage),
+        lock=lock,
     )
 
 

@@ -47,6 +47,24 @@ class LineageStep:
 
 
 @dataclass(frozen=True, slots=True)
+class LockStory:
+    """What became of the lock, as the board tells it."""
+
+    held_by: str
+    paused: float
+    """Seconds for which its holder was stopped."""
+    taken_by: str
+    waited: float
+    """Seconds that the other one waited for it."""
+    refused: str
+    """Why the late commit was refused: a reason of the API."""
+    tokens: tuple[int, int]
+    """The fencing tokens of both."""
+    written_by: str
+    """Who wrote what is there now."""
+
+
+@dataclass(frozen=True, slots=True)
 class TeamStats:
     """What the board did for the team. Counts are of one run, on one board."""
 
@@ -62,6 +80,8 @@ class TeamStats:
     """The figure whose lineage follows: `net revenue of 2011-W06`."""
     lineage: tuple[LineageStep, ...] = ()
     """From the figure down to source rows, depth first."""
+    lock: LockStory | None = None
+    """What became of the lock on the data set, whose holder was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +150,18 @@ def team_tables(team: TeamStats) -> list[Table]:
                 texts=3,
             )
         )
+    if (lock := team.lock) is not None:
+        rows = (
+            (
+                f"held by {lock.held_by}, which was stopped beyond its ttl",
+                f"{lock.paused:g} s",
+                str(lock.tokens[0]),
+            ),
+            (f"waited for and taken over by {lock.taken_by}", f"{lock.waited:g} s", str(lock.tokens[1])),
+            (f"late commit of {lock.held_by}", f"refused: {lock.refused}", str(lock.tokens[0])),
+            ("what is there now was written by", lock.written_by, str(lock.tokens[1])),
+        )
+        found.append(Table("The lock on the data set", ("what happened", "", "token"), rows, texts=2))
     if team.lineage:
         steps = tuple(
             ("· " * step.depth + step.key, step.principal, step.rows, f"{step.version:,}")

@@ -77,11 +77,13 @@ class Team:
             )
         return self._announced(self._server)
 
-    def start_worker(self, name: str, start: Mapping[str, str | int]) -> None:
-        """Start a worker and tell it through a pipe who it is: a token on a command line is everybody's to read."""
+    def start_worker(
+        self, name: str, start: Mapping[str, str | float], module: str = "agents_demo.worker"
+    ) -> None:
+        """Start a worker (or another `module` of the team) and tell it through a pipe who it is: a token on a command line is everybody's to read."""
         with self._log(name).open("wb") as log:
             process = self._workers[name] = subprocess.Popen(
-                [sys.executable, "-m", "agents_demo.worker"],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -99,6 +101,14 @@ class Team:
         process = self._workers[name]
         process.kill()
         process.wait(_STOP_TIMEOUT)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: it does not notice, and cannot do anything, until `resume`."""
+        self._workers[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT after `pause`."""
+        self._workers[name].send_signal(signal.SIGCONT)
 
     def check(self) -> None:
         """See that all is well.
@@ -152,6 +162,7 @@ class Team:
                     process.stdin.close()
             if process.poll() is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)
         for process in self._workers.values():
             _wait_or_kill(process, 3.0)
 

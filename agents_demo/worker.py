@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +24,7 @@ import slateboard
 from agents_demo import aggregate, board_keys, cleaning, orders
 from agents_demo.board_keys import Claim, Plan, Step, Task
 from agents_demo.follow import Follow, Overdue
+from agents_demo.pipe import leave_with_the_team, lines
 from slateboard import Board, Conflict, Entry, Put, Session, SessionDead, SessionState, View
 
 SESSION_TTL: Final = 3.0
@@ -312,9 +312,9 @@ def _duplicates(entry: Entry) -> list[cleaning.Duplicate]:
 
 def main() -> int:
     """Read who to be from standard input, work, and return the exit code."""
-    pipe = _lines(0)
+    pipe = lines(0)
     start = json.loads(next(pipe))
-    threading.Thread(target=_leave_with_the_team, args=(pipe,), name="demo-pipe", daemon=True).start()
+    threading.Thread(target=leave_with_the_team, args=(pipe,), name="demo-pipe", daemon=True).start()
     try:
         with slateboard.connect(start["server"], token=start["token"]) as client:
             Worker(client.board(start["board"]), start["name"], start["seed"]).run()
@@ -322,20 +322,6 @@ def main() -> int:
         print(f"{start['name']}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _leave_with_the_team(pipe: Iterator[bytes]) -> None:
-    for _ in pipe:
-        pass
-    os._exit(3)
-
-
-def _lines(descriptor: int) -> Iterator[bytes]:
-    """Lines of a pipe, without the lock that a buffered reader would hold while the interpreter shuts down."""
-    rest = b""
-    while piece := os.read(descriptor, 4096):
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from whole
 
 
 if __name__ == "__main__":
