@@ -1,0 +1,1 @@
+"""What deploy/ says is true: settings that exist, processes that start as it says."""
