@@ -604,8 +604,8 @@ class Store(BoardStore, EntryStore, SessionStore, LockStore, PrincipalStore, Pro
         ...
 
     def wakeups(self) -> AsyncIterator[BoardId]:
-        """Yield boards that changed, as a hint only: some may be missing, some may come twice.
+        """Yield boards that other replicas changed, as a hint only: some may be missing, some may come twice.
 
-        Own commits and, where several replicas share a database, those of others (LISTEN/NOTIFY).
+        Where several replicas share a database (LISTEN/NOTIFY); what this store wrote itself its callers know.
         """
         ...

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import figures, figures_growth, figures_watch
+from tests.bench import figures, figures_growth, figures_locks, figures_watch
 from tests.bench.report import Figure, machine_facts, print_table, write_json
 from tests.bench.settings import Settings
 
@@ -23,6 +23,9 @@ _FIGURES: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "fanout": figures_watch.fanout,
     "watch_latency": figures_watch.watch_latency,
     "idle_rss": figures.idle_rss,
+    "lock_pairs": figures_locks.lock_pairs,
+    "lock_handover": figures_locks.lock_handover,
+    "locks": figures_locks.lock_server_mode,
     "growth": figures_growth.growth,
 }
 _QUICK_SECONDS, _QUICK_ROUNDS = 1.0, 3

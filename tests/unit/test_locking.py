@@ -51,6 +51,7 @@ class Table:
 
     board = "b"
     max_locks = 0
+    any_waiting = True
 
     def __init__(self) -> None:
         self.now = Micros(1_000 * SECOND)

@@ -50,6 +50,11 @@ class LockTable(Protocol):
         ...
 
     @property
+    def any_waiting(self) -> bool:
+        """Tell whether anybody waits for anything."""
+        ...
+
+    @property
     def max_locks(self) -> int:
         """Return the quota of live locks, 0 for none."""
         ...
@@ -277,7 +282,7 @@ def _promote(
 ) -> list[LockRecord]:
     """Grant what nothing is in the way of any more, in the order of asking. `gone` are about to end themselves."""
     freed = list(dict.fromkeys(scope for lock in ended for scope in lock.scopes))
-    if not freed:
+    if not freed or not table.any_waiting:
         return []
     around = table.overlapping(freed)
     granted: list[LockRecord] = []

@@ -64,6 +64,9 @@ class EtcdLiveness:
         self._version = ""
         self._task: asyncio.Task[None] | None = None
         self._limit = asyncio.Semaphore(_AT_ONCE)
+        self._looks: list[tuple[Sequence[Lease], asyncio.Future[set[Lease]]]] = []
+        """Questions that wait to be asked."""
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to connect."""
@@ -75,6 +78,12 @@ class EtcdLiveness:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for _, future in self._looks:
+            if not future.done():
+                future.set_exception(down())
         await self._keep_alive.close()
         await self._etcd.close()
 
@@ -160,14 +169,45 @@ class EtcdLiveness:
         alive: set[Lease] = set()
         few: list[Lease] = []
         for board_id, asked in by_board.items():
-            if len(asked) > _MANY:
+            if len(asked) > _MANY:  # a sweep, mostly
                 present = await self._all_of(board_id)
                 alive.update(lease for lease in asked if self._key(lease) in present)
             else:
                 few += asked
-        for start in range(0, len(few), _TXN_OPS):
-            alive |= await self._present(few[start : start + _TXN_OPS])
+        if few:
+            answers = await asyncio.gather(
+                *(self._looked_at(few[start : start + _TXN_OPS]) for start in range(0, len(few), _TXN_OPS))
+            )
+            alive = alive.union(*answers)
         return alive
+
+    async def _looked_at(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Ask about leases together with whoever else asks before the question is sent; that keeps it linearizable."""
+        future: asyncio.Future[set[Lease]] = asyncio.get_running_loop().create_future()
+        self._looks.append((leases, future))
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="etcd-looks")
+        return await future
+
+    async def _look(self) -> None:
+        while self._looks:
+            taken = [self._looks.pop(0)]
+            asked = dict.fromkeys(taken[0][0])
+            while self._looks and len(asked) + len(self._looks[0][0]) <= _TXN_OPS:
+                taken.append(self._looks.pop(0))
+                asked |= dict.fromkeys(taken[-1][0])
+            try:
+                alive = await self._present(list(asked))
+            except BaseException as error:
+                for _, future in taken:
+                    if not future.done():
+                        future.set_exception(error if isinstance(error, Exception) else down())
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            for leases, future in taken:
+                if not future.done():
+                    future.set_result(alive.intersection(leases))
 
     async def _present(self, leases: Sequence[Lease]) -> set[Lease]:
         asks = [

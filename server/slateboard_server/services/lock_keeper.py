@@ -69,6 +69,8 @@ class LockKeeper:
         self._clock = clock
         self._sweep_interval = sweep_interval
         self._waits: dict[Lease, set[Wait]] = {}
+        self._spare: list[Lease] = []
+        """Leases of locks that have ended."""
         self._unsure: set[BoardId] = set()
         """Boards whose locks another replica may have changed."""
         self._look = asyncio.Event()
@@ -187,6 +189,9 @@ class LockKeeper:
     async def _renew_waits(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
+            if self._spare:
+                spare, self._spare = self._spare, []
+                self.spawn(self.liveness.revoke(spare))
             now = self._clock.monotonic()
             due = [wait for waits in self._waits.values() for wait in waits if wait.renew_at <= now]
             if not due:
@@ -250,9 +255,8 @@ class LockKeeper:
         granted = [lock.lock_id for lock in changed if lock.state is LockState.HELD]
         if granted:
             self.spawn(self._verify(handle, granted))
-        ended = [Lease(handle.board_id, lock.lock_id) for lock in changed if not lock.state.live]
-        if ended:
-            self.spawn(self.liveness.revoke(ended))
+        # Nothing rests on it that a lease of an ended lock goes: a little later, and many together, costs others less.
+        self._spare += [Lease(handle.board_id, lock.lock_id) for lock in changed if not lock.state.live]
 
     async def _verify(self, handle: BoardHandle, granted: Sequence[LockId]) -> None:
         await self.reap_dead(handle, granted)

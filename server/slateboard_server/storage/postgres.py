@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from binascii import b2a_base64
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -50,7 +51,17 @@ _MIGRATION_LOCK = 0x51A7_EB0A_4D16
 _WRITERS = 4
 _READERS = 4
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
-_TIMEOUTS = "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true)"
+_TIMEOUTS = "SELECT set_config('lock_timeout', :lock_ms, true), set_config('statement_timeout', :ms, true)"
+_LOCK_WAIT = 3.0
+"""Seconds to wait for another writer before looking whether it is still there."""
+# A writer that stopped in the middle of a pipeline is not idle in a transaction to PostgreSQL, but waits for its client all
+# the same, for as long as that is stopped: no timeout of PostgreSQL before 17 ends it.
+_END_STUCK = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = 'slateboard'
+AND pid <> pg_backend_pid() AND wait_event = 'ClientRead' AND state <> 'idle'
+AND xact_start < clock_timestamp() - make_interval(secs => %s)
+"""
 # Plans are made anew for each execution: one kept from when a board was small would walk it for minutes once it is large.
 # Helper processes and compilation take longer to set up than any of these queries should run.
 _OPTIONS = (
@@ -225,7 +236,10 @@ class PostgresTx:
         self.dialect = dialect
         self._deferred: list[tuple[str, Sequence[Mapping[str, Any]]]] = []
         if timeout is not None:
-            self._deferred.append((_TIMEOUTS, [{"ms": str(max(100, round(timeout * 1_000)))}]))
+            lock_ms = max(100, round(min(timeout, _LOCK_WAIT) * 1_000))
+            self._deferred.append(
+                (_TIMEOUTS, [{"ms": str(max(100, round(timeout * 1_000))), "lock_ms": str(lock_ms)}])
+            )
 
     def rows(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         self.flush()
@@ -335,6 +349,8 @@ class PostgresEngine:
         self._writers: ConnectionPool[Connection] = self._pool(_WRITERS, self._configure_writer)
         self._readers: ConnectionPool[Connection] = self._pool(_READERS, self._configure_reader)
         self._closing = threading.Event()
+        self._own_backends: deque[int] = deque(maxlen=2 * _WRITERS)
+        """Backends of our own writers: what they say is no news here."""
         self._on_wake: Callable[[BoardId], None] | None = None
 
     def _pool(self, size: int, configure: Callable[[Connection], None]) -> ConnectionPool[Connection]:
@@ -355,8 +371,9 @@ class PostgresEngine:
             open=False,
         )
 
-    @staticmethod
-    def _configure_writer(connection: Connection) -> None:
+    def _configure_writer(self, connection: Connection) -> None:
+        # A handful: numbers of processes are used again, and what another one says must not be missed for good.
+        self._own_backends.append(connection.info.backend_pid)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if connection.info.server_version >= 170_000:
             connection.execute("SET transaction_timeout = '30s'")
@@ -501,8 +518,24 @@ class PostgresEngine:
                     raise OutcomeLost from error
                 if attempt < _WRITERS and _lost(error):
                     continue  # the server rolls back what a dead connection began
+                if attempt < _WRITERS and isinstance(error, pg_errors.LockNotAvailable):
+                    self._end_stuck_writers()
+                    continue
                 raise translate(error) from error
         raise AssertionError("unreachable")
+
+    def _end_stuck_writers(self) -> None:
+        """End transactions of servers that stopped in the midst of them: theirs are rolled back, and nobody is blocked."""
+        with (
+            contextlib.suppress(psycopg.Error, PoolTimeout),
+            self._readers.connection(timeout=2) as connection,
+        ):
+            ended = connection.execute(_END_STUCK, (_LOCK_WAIT,)).fetchall()
+            connection.rollback()
+            if ended:
+                log.warning(
+                    "ended transactions of a server that does not go on with them", transactions=len(ended)
+                )
 
     # Wake-ups
 
@@ -529,6 +562,8 @@ class PostgresEngine:
                         for notification in connection.notifies(timeout=1.0):
                             if self._closing.is_set():
                                 return
+                            if notification.pid in self._own_backends:
+                                continue
                             if self._on_wake is not None and notification.payload.isdecimal():
                                 self._on_wake(BoardId(int(notification.payload)))
             except psycopg.Error as error:

@@ -296,6 +296,14 @@ locks = Table(  # `sequence`: of the lock's last change; live ones have state 1 
         postgresql_where=text("state <= 2"),
     ),
     Index(
+        "locks_waiting",
+        "board_id",
+        "principal",
+        "number",
+        sqlite_where=text("state = 1"),
+        postgresql_where=text("state = 1"),
+    ),
+    Index(
         "locks_ended",
         "ended",
         sqlite_where=text("ended IS NOT NULL"),

@@ -16,7 +16,7 @@ from slateboard_server.domain.conflict import Conflict
 from slateboard_server.domain.entry import LoggedCommit, SourceRef, VersionRecord
 from slateboard_server.domain.errors import Reason, SlateboardError
 from slateboard_server.domain.judge import Accepted, Refused, Verdict, judge
-from slateboard_server.domain.locks import LockRecord, LockScope, LockState, LockVerdict
+from slateboard_server.domain.locks import LockRecord, LockScope, LockState
 from slateboard_server.domain.picture import Needs, StoredAnswer, needs
 from slateboard_server.domain.policy import Policy
 from slateboard_server.domain.principal import Principal, SessionRecord, TokenRecord
@@ -138,8 +138,6 @@ class SqlStore:
                     if not lost.passing or attempt == _ATTEMPTS:
                         raise lost.why or _not_confirmed() from lost
                     continue
-            if any(_changes(verdict) for verdict in work.verdicts):
-                self._woken(board_id)
             return work.verdicts
         raise AssertionError("unreachable")
 
@@ -449,10 +447,6 @@ class _Batch:
         if any(isinstance(verdict, Accepted) for verdict in verdicts):
             tx.wake(self._board_id)
         return verdicts
-
-
-def _changes(verdict: BatchVerdict) -> bool:
-    return bool(verdict.changed) if isinstance(verdict, LockVerdict) else isinstance(verdict, Accepted)
 
 
 def _happened(tx: WriteTx, board_id: BoardId, batch_id: str) -> bool:

@@ -56,6 +56,7 @@ def upgrade() -> None:
     op.create_index("locks_by_sequence", "locks", ["board_id", "sequence"])
     for name, columns, where in (
         ("locks_live", ["board_id", "principal", "number"], "state <= 2"),
+        ("locks_waiting", ["board_id", "principal", "number"], "state = 1"),
         ("locks_ended", ["ended"], "ended IS NOT NULL"),
     ):
         op.create_index(name, "locks", columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
