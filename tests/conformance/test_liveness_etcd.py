@@ -2,11 +2,16 @@
 
 import asyncio
 import contextlib
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from slateboard_server.domain.errors import Reason, SlateboardError
@@ -217,3 +222,67 @@ async def test_an_etcd_that_lost_its_data_has_no_lease_left(make_etcd: MakeEtcd,
     other = fresh()
     await liveness.grant(other, 10)
     assert await liveness.alive([other]) == {other}
+
+
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="makes certificates with openssl, which is not there"
+)
+async def test_connections_are_encrypted_and_show_a_certificate_where_that_is_asked_for(
+    make_etcd: MakeEtcd, connect: Open, tmp_path: Path
+) -> None:
+    cert, key = _certificate(tmp_path)
+    extra = (f"--cert-file={cert}", f"--key-file={key}", f"--trusted-ca-file={cert}", "--client-cert-auth")
+    cluster = make_etcd(1, extra=extra, scheme="https")
+    liveness: EtcdLiveness = await connect(cluster.endpoints, ca=cert, cert=cert, key=key)
+    lease = fresh()
+    await liveness.grant(lease, 10)
+    assert await liveness.alive([lease]) == {lease}
+    assert set(await liveness.renew([lease])) == {lease}
+    nobody: EtcdLiveness = await connect(cluster.endpoints, ca=cert)
+    with pytest.raises(SlateboardError) as caught:
+        await nobody.alive([lease])
+    assert caught.value.reason is Reason.LOCK_BACKEND_DOWN
+
+
+def _strings(*fields: str) -> bytes:
+    """A protobuf message of strings, numbered from 1."""
+    return b"".join(
+        bytes((number << 3 | 2, len(field))) + field.encode() for number, field in enumerate(fields, 1)
+    )
+
+
+async def test_a_user_logs_in_and_again_when_the_token_no_longer_counts(
+    make_etcd: MakeEtcd, connect: Open
+) -> None:
+    """T39: auth refresh. Tokens end after two seconds here; calls, renewals and the watch go on with new ones."""
+    cluster = make_etcd(1, extra=("--auth-token-ttl=2",))
+    [endpoint] = cluster.endpoints
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        steps = [("UserAdd", _strings("root", "secret")), ("RoleAdd", _strings("root"))]
+        steps += [("UserGrantRole", _strings("root", "root")), ("AuthEnable", b"")]
+        for name, message in steps:
+            call: Any = channel.unary_unary(f"/etcdserverpb.Auth/{name}")
+            await call(message, timeout=10)
+    liveness: EtcdLiveness = await connect(cluster.endpoints, username="root", password="secret")
+    heard: list[Lease] = []
+
+    async def follow() -> None:
+        async for lease in liveness.deaths():
+            heard.append(lease)  # noqa: PERF401 -- a stream without end
+
+    task = asyncio.create_task(follow())
+    for _ in range(3):
+        lease = fresh()
+        await liveness.grant(lease, 30)
+        assert set(await liveness.renew([lease])) == {lease}
+        assert await liveness.alive([lease]) == {lease}
+        await liveness.revoke([lease])
+        await until(lambda: lease in heard)  # noqa: B023 -- awaited here
+        await asyncio.sleep(2.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    stranger: EtcdLiveness = await connect(cluster.endpoints, username="root", password="guessed")
+    with pytest.raises(SlateboardError) as caught:
+        await stranger.grant(fresh(), 10)
+    assert caught.value.reason is Reason.LOCK_BACKEND_DOWN
+    assert "guessed" not in caught.value.message
