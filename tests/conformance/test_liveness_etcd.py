@@ -230,7 +230,7 @@ async def test_an_etcd_that_lost_its_data_has_no_lease_left(make_etcd: MakeEtcd,
 async def test_connections_are_encrypted_and_show_a_certificate_where_that_is_asked_for(
     make_etcd: MakeEtcd, connect: Open, tmp_path: Path
 ) -> None:
-    cert, key = _certificate(tmp_path)
+    cert, key = await asyncio.to_thread(_certificate, tmp_path)
     extra = (f"--cert-file={cert}", f"--key-file={key}", f"--trusted-ca-file={cert}", "--client-cert-auth")
     cluster = make_etcd(1, extra=extra, scheme="https")
     liveness: EtcdLiveness = await connect(cluster.endpoints, ca=cert, cert=cert, key=key)
