@@ -224,6 +224,14 @@ async def test_an_etcd_that_lost_its_data_has_no_lease_left(make_etcd: MakeEtcd,
     assert await liveness.alive([other]) == {other}
 
 
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    cert, key = folder / "etcd.pem", folder / "etcd.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-nodes", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
+
+
 @pytest.mark.skipif(
     shutil.which("openssl") is None, reason="makes certificates with openssl, which is not there"
 )
