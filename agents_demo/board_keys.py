@@ -6,7 +6,7 @@
 | `plan/current` | the file, how it is cut, the step that is open | supervisor | version-checked |
 | `team/<worker>` | a worker is here | worker | created once |
 | `tasks/<step>/<id>` | a piece of work; the id is `part-<k>`, `all` or a row range | supervisor | created, one commit a step |
-| `claims/<step>/<id>` | who works on it, in which session, and whether it is done | worker | created; taken over or finished version-checked |
+| `claims/<step>/<id>` | who works on it, in which session, and whether it is done | worker | locked by whoever works on it |
 | `progress/<step>/<id>` | how far a worker has come | worker | created |
 | `dataset/duplicates/part-<k>`, `.../all` | rows that repeat earlier ones: a share, and all | worker | created, with the claim |
 | `dataset/cancellations/<range>` | rows on cancellation invoices | worker | created, with the claim |
@@ -193,7 +193,7 @@ class Claim:
 
     worker: str
     session: str
-    """The session it was claimed in: when that is dead, the claim is anybody's."""
+    """The session it was claimed in, which owns the lock on the claim."""
     done: bool = False
     taken_from: str = ""
     """The worker who had claimed it before, where it was taken over."""

@@ -72,7 +72,7 @@ def _claim_said(entry: Entry, together: dict[str, Entry]) -> Iterator[str]:
     claim = Claim.from_json(entry.value)
     name = entry.key.removeprefix(board_keys.CLAIMS)
     if not claim.done and claim.taken_from:
-        yield f"takes over {task_said(name)} from {claim.taken_from}, whose session is dead (version {entry.version})"
+        yield f"takes over {task_said(name)} from {claim.taken_from}, whose lock has ended (version {entry.version})"
     elif not claim.done:
         yield f"claims {task_said(name)}"
     elif claim.conflicts:

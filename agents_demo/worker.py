@@ -4,19 +4,21 @@ It knows its name, the board and a token, which come through a pipe (`python -m 
 team and reads one line of JSON from standard input); all else it learns from the board. It never speaks to another
 process but through the board, and leaves when the pipe closes, so that no worker outlives the team.
 
-What keeps it honest is the board, not its good will: a claim is a key that only one can create; a result goes out in
-one commit with its claim, so who has lost the claim publishes nothing; and a commit names its session, so who was
-silent for too long, and may have been replaced, is refused.
+What keeps it honest is the board, not its good will: a claim is a lock on a key that says who works on the task, and every
+write of the task goes through it; who was silent for longer than the lock lives has lost it to whoever takes over, and
+publishes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,10 +27,12 @@ from agents_demo import aggregate, board_keys, cleaning, orders
 from agents_demo.board_keys import Claim, Plan, Step, Task
 from agents_demo.follow import Follow, Overdue
 from agents_demo.pipe import leave_with_the_team, lines
-from slateboard import Board, Conflict, Entry, Put, Session, SessionDead, SessionState, View
+from slateboard import Board, Conflict, Entry, Lock, LockHeld, LockLost, Put, Session, SessionDead, View
 
 SESSION_TTL: Final = 3.0
 """Seconds of silence after which a worker counts as dead, by the server's clock."""
+CLAIM_TTL: Final = 3.0
+"""Seconds after which the task of a worker that is silent can be taken over."""
 _PATIENCE: Final = 600.0
 _BARRIER_PATIENCE: Final = 10.0
 _ACCIDENT_PATIENCE: Final = 60.0
@@ -45,6 +49,19 @@ class WorkerError(Exception):
 
 class ClaimLost(Exception):
     """Somebody else has the task: this worker had been silent for too long. Nothing was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that this worker has, and what makes it so."""
+
+    task: Task
+    given: Entry
+    """The task's entry: a source of what is made."""
+    claim: Entry
+    """Who works on it, as it stands on the board."""
+    lock: Lock
+    """What is written through it counts only as long as the claim holds."""
 
 
 class Worker:
@@ -105,94 +122,98 @@ class Worker:
             plan = Plan.from_json(written.value)
             if plan.step is Step.DONE:
                 return False
-            found = self._find_task(session)
-            if found is None:
-                return True
-            task, given, claim = found
-            session.task = task.name
             try:
-                self._do(plan, task, given, claim)
-            except ClaimLost:
+                with contextlib.ExitStack() as holding:
+                    found = self._find_task(session, holding)
+                    if found is None:
+                        return True
+                    session.task = found.task.name
+                    self._do(plan, found)
+            except (ClaimLost, LockLost):
                 continue
             finally:
                 session.task = "waiting"
 
-    def _find_task(self, session: Session) -> tuple[Task, Entry, Entry] | None:
-        """Claim a task that nobody has, else one whose worker is dead: the task, its entry, the claim."""
-        claims = {entry.key: entry for entry in self._board.list(board_keys.CLAIMS)}
-        tasks = [(Task.from_json(entry.value), entry) for entry in self._board.list(board_keys.TASKS)]
-        free = [item for item in tasks if _claim_key(item[0]) not in claims]
-        self._random.shuffle(free)
-        for task, given in free:
-            try:
-                claim = self._board.put(
-                    _claim_key(task), Claim(self._name, session.id).to_json(), absent=True
-                )
-            except Conflict:
-                continue  # another one was faster
-            return task, given, claim
-        return self._take_over(session, tasks, claims)
+    def _find_task(self, session: Session, holding: contextlib.ExitStack) -> Claimed | None:
+        """Claim a task that is not done and that nobody holds; the claim is held until `holding` is closed.
 
-    def _take_over(
-        self, session: Session, tasks: Sequence[tuple[Task, Entry]], claims: dict[str, Entry]
-    ) -> tuple[Task, Entry, Entry] | None:
-        """Replace the claim of a worker whose session is dead; of several who try, one succeeds."""
-        left = [
-            (task, given, claims[_claim_key(task)]) for task, given in tasks if _claim_key(task) in claims
-        ]
-        open_ = [(*item, claim) for item in left if not (claim := Claim.from_json(item[2].value)).done]
-        if not any(claim.session != session.id for *_, claim in open_):
-            return None
-        alive = {info.session_id for info in self._board.sessions(state=SessionState.ACTIVE)}
-        for task, given, entry, claim in open_:
-            if claim.session in alive:
+        First those that nobody has begun. One that somebody has, and does not hold any more, is taken over.
+        """
+        claims = {entry.key: Claim.from_json(entry.value) for entry in self._board.list(board_keys.CLAIMS)}
+        held = {scope.path for lock in self._board.locks(board_keys.CLAIMS) for scope in lock.scopes}
+        tasks = [(Task.from_json(entry.value), entry) for entry in self._board.list(board_keys.TASKS)]
+        self._random.shuffle(tasks)
+        for task, given in sorted(tasks, key=lambda item: _claim_key(item[0]) in claims):
+            key = _claim_key(task)
+            if key in held or (key in claims and claims[key].done):
                 continue
-            mine = Claim(self._name, session.id, taken_from=claim.worker)
+            lock = self._board.lock(key, ttl=CLAIM_TTL, wait=0, purpose=task.name)
             try:
-                return task, given, self._board.put(entry.key, mine.to_json(), expect=entry)
-            except Conflict:
-                continue
+                holding.enter_context(lock)
+            except LockHeld:
+                continue  # another one was faster
+            claim = self._claim(session, lock, key)
+            if claim is not None:
+                return Claimed(task, given, claim, lock)
+            lock.release()
         return None
 
-    def _do(self, plan: Plan, task: Task, given: Entry, claim: Entry) -> None:
+    def _claim(self, session: Session, lock: Lock, key: str) -> Entry | None:
+        """Write down whose task it is, under its lock; None where it was done meanwhile."""
+        known = lock.get(key, None)
+        before = None if known is None else Claim.from_json(known.value)
+        if before is not None and before.done:
+            return None
+        left_by = before.worker if before is not None and before.worker != self._name else ""
+        return lock.put(
+            key,
+            Claim(self._name, session.id, taken_from=left_by).to_json(),
+            expect=known,
+            absent=known is None,
+        )
+
+    def _do(self, plan: Plan, claimed: Claimed) -> None:
+        task, given = claimed.task, claimed.given
         path = self._same_file(plan)
         match task.step:
             case Step.DEDUPE:
-                if task.accident and claim.version == 1:
+                if task.accident and claimed.claim.version == 1:
                     self._have_an_accident(path, plan, task)
                 rows = orders.read_raw(path)
                 found = cleaning.find_duplicates(rows, part=task.part, parts=task.parts)
-                self._publish(task, claim, cleaning.duplicates_to_json(found), [given])
+                self._publish(claimed, cleaning.duplicates_to_json(found), [given])
             case Step.JOIN:
                 shares = list(self._board.get_many(map(board_keys.share_key, range(task.parts))).values())
                 if len(shares) != task.parts:
                     raise WorkerError(f"{len(shares)} of {task.parts} shares of the duplicates are there")
                 joined = cleaning.join_duplicates(map(_duplicates, shares))
-                self._publish(task, claim, cleaning.duplicates_to_json(joined), [given, *shares])
+                self._publish(claimed, cleaning.duplicates_to_json(joined), [given, *shares])
             case Step.SEPARATE:
                 assert task.rows is not None
                 known = self._board.get(board_keys.DUPLICATES)
                 lines = orders.read_orders(path, task.rows)
                 kept = cleaning.without_duplicates(lines, {copy.dropped for copy in _duplicates(known)})
                 apart = cleaning.rows_of(cleaning.separate(kept).cancellations)
-                self._publish(task, claim, apart, [given, known])
+                self._publish(claimed, apart, [given, known])
             case Step.AGGREGATE:
-                partial = self._add_up(path, task, given, claim)
-                self._merge_into_report(task, claim, partial)
+                partial = self._add_up(path, claimed)
+                self._merge_into_report(claimed, partial)
             case Step.DONE:
                 raise WorkerError("the board has a task of a step that has none")
 
-    def _publish(self, task: Task, claim: Entry, result: Sequence[Any], inputs: Sequence[Entry]) -> None:
+    def _publish(self, claimed: Claimed, result: Sequence[Any], inputs: Sequence[Entry]) -> None:
         """Put a result and finish its claim in one commit, if the inputs are still what they were."""
+        task, claim = claimed.task, claimed.claim
         done = Claim.from_json(claim.value).finished()
         ops = [
             Put(task.result_key, result, absent=True, derived_from=inputs),
             Put(claim.key, done.to_json(), expect=claim),
         ]
-        _holding(claim, lambda: self._board.commit(ops, inputs))
+        _holding(claim, lambda: claimed.lock.commit(ops, inputs))
 
-    def _add_up(self, path: Path, task: Task, given: Entry, claim: Entry) -> Entry:
+    def _add_up(self, path: Path, claimed: Claimed) -> Entry:
         """The figures of a range, as an entry; those a dead worker had published already are used."""
+        task, given, claim = claimed.task, claimed.given, claimed.claim
         assert task.rows is not None
         known = self._board.get(task.result_key, None)
         if known is not None:
@@ -211,13 +232,14 @@ class Worker:
         inputs = [given, duplicates, apart]
         return _holding(
             claim,
-            lambda: self._board.put(
+            lambda: claimed.lock.put(
                 task.result_key, value, absent=True, derived_from=inputs, unchanged=[*inputs, claim]
             ),
         )
 
-    def _merge_into_report(self, task: Task, claim: Entry, partial: Entry) -> None:
+    def _merge_into_report(self, claimed: Claimed, partial: Entry) -> None:
         """Add one's figures to the report that all others are changing too, then finish the claim."""
+        task, claim = claimed.task, claimed.claim
         assert task.rows is not None
         label = task.rows.label
 
@@ -229,13 +251,13 @@ class Worker:
 
         updated = _holding(
             claim,
-            lambda: self._board.update(
+            lambda: claimed.lock.update(
                 board_keys.REPORT, add, unchanged=[claim], derived_from=[partial], timeout=_UPDATE_TIMEOUT
             ),
         )
         merged = updated.conflicts if updated.merged else 0
         done = Claim.from_json(claim.value).finished(updated.conflicts, merged)
-        _holding(claim, lambda: self._board.put(claim.key, done.to_json(), expect=claim))
+        _holding(claim, lambda: claimed.lock.put(claim.key, done.to_json(), expect=claim))
 
     def _meet_others(self) -> None:
         """Wait until the others have read the report too: then all but one are sure to meet a conflict.
@@ -297,6 +319,8 @@ def _holding(claim: Entry, commit: Callable[[], T]) -> T:
     """
     try:
         return commit()
+    except LockLost as error:
+        raise ClaimLost from error
     except Conflict as error:
         if any(violation.key == claim.key for violation in error.violations):
             raise ClaimLost from error

@@ -1,6 +1,7 @@
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -8,7 +9,7 @@ import slateboard
 from agents_demo import board_keys
 from agents_demo.board_keys import Claim, Step, Task
 from agents_demo.follow import Follow, Overdue
-from agents_demo.worker import ClaimLost, Worker
+from agents_demo.worker import Claimed, ClaimLost, Worker
 from slateboard import Board
 from tests.fix_server import Server
 
@@ -25,46 +26,82 @@ def board(server: Server) -> Iterator[Board]:
         yield made
 
 
+def find(board: Board, name: str, holding: ExitStack) -> Claimed | None:
+    """Look for a task as a worker would, in a session of its own."""
+    agent = _agent(board, holding)
+    session = holding.enter_context(agent.session())
+    return Worker(agent, name, 1)._find_task(session, holding)
+
+
+def _agent(board: Board, holding: ExitStack) -> Board:
+    """The same board for another agent: a board object has one session at a time."""
+    client = slateboard.connect(_ADDRESS[0], token=_ADDRESS[1])
+    return holding.enter_context(client).board(board.name)
+
+
+_ADDRESS = ["", ""]
+
+
+@pytest.fixture(autouse=True)
+def _where(server: Server) -> None:
+    _ADDRESS[:] = [server.address, server.operator_token]
+
+
 def test_a_task_that_another_has_claimed_is_not_found(board: Board) -> None:
-    """As long as the other one's session is alive."""
-    with board.session() as session:
-        assert Worker(board, "worker-1", 1)._find_task(session) is not None
-        assert Worker(board, "worker-2", 1)._find_task(session) is None
+    """As long as the other one holds its lock."""
+    with ExitStack() as first, ExitStack() as second:
+        assert find(board, "worker-1", first) is not None
+        assert find(board, "worker-2", second) is None
     assert Claim.from_json(board.get(CLAIM).value).worker == "worker-1"
 
 
-def test_a_claim_of_a_dead_session_is_taken_over_by_one_of_all_who_try(board: Board) -> None:
-    """The second replaces a version that is no longer there, and finds nothing to do."""
+def test_a_claim_that_nobody_holds_any_more_is_taken_over_by_one_of_all_who_try(board: Board) -> None:
+    """What was begun and left lies there without a lock; the second who wants it finds it locked."""
     board.put(CLAIM, Claim("worker-1", "nobody's").to_json(), absent=True)
-    with board.session() as session:
-        found = Worker(board, "worker-2", 1)._find_task(session)
+    with ExitStack() as second, ExitStack() as third:
+        found = find(board, "worker-2", second)
         assert found is not None
-        assert Worker(board, "worker-3", 1)._find_task(session) is None
-    claim = board.get(CLAIM)
-    assert claim.version == 2
-    assert Claim.from_json(claim.value) == Claim("worker-2", session.id, taken_from="worker-1")
+        assert find(board, "worker-3", third) is None
+        claim = board.get(CLAIM)
+        assert claim.version == 2
+        taken = Claim.from_json(claim.value)
+        assert (taken.worker, taken.taken_from) == ("worker-2", "worker-1")
 
 
-def test_who_has_lost_the_claim_publishes_nothing(board: Board) -> None:
-    """The result and the claim go in one commit, so the late one cannot put its result either."""
-    given = board.get(f"tasks/{TASK.name}")
-    mine = board.put(CLAIM, Claim("worker-1", "a").to_json(), absent=True)
-    theirs = board.put(CLAIM, Claim("worker-2", "b", taken_from="worker-1").to_json(), expect=mine)
-    with pytest.raises(ClaimLost):
-        Worker(board, "worker-1", 1)._publish(TASK, mine, [[5, 3]], [given])
-    assert board.get(TASK.result_key, None) is None
-    Worker(board, "worker-2", 1)._publish(TASK, theirs, [[5, 3]], [given])
+def test_a_claim_that_is_done_is_not_taken_again(board: Board) -> None:
+    """Locked or not."""
+    board.put(CLAIM, Claim("worker-1", "a", done=True).to_json(), absent=True)
+    with ExitStack() as holding:
+        assert find(board, "worker-2", holding) is None
+
+
+def test_who_has_lost_the_lock_publishes_nothing(board: Board) -> None:
+    """The result and the claim go in one commit under the lock, so the late one cannot put its result either."""
+    with ExitStack() as first, ExitStack() as second:
+        late = find(board, "worker-1", first)
+        assert late is not None
+        board.force_release(
+            late.lock.lock_id, expected_token=late.lock.token, reason="it was silent for too long"
+        )
+        theirs = find(board, "worker-2", second)
+        assert theirs is not None
+        with pytest.raises(ClaimLost):
+            Worker(board, "worker-1", 1)._publish(late, [[5, 3]], [late.given])
+        assert board.get(TASK.result_key, None) is None
+        Worker(board, "worker-2", 1)._publish(theirs, [[5, 3]], [theirs.given])
+        first.pop_all()
     assert board.get(TASK.result_key).value == [[5, 3]]
     assert Claim.from_json(board.get(CLAIM).value).done
 
 
 def test_a_result_whose_input_has_changed_is_refused(board: Board) -> None:
     """What was computed from the old input says nothing about the new one."""
-    given = board.get(f"tasks/{TASK.name}")
-    claim = board.put(CLAIM, Claim("worker-1", "a").to_json(), absent=True)
-    board.put(given.key, {}, expect=given)
-    with pytest.raises(slateboard.Conflict):
-        Worker(board, "worker-1", 1)._publish(TASK, claim, [], [given])
+    with ExitStack() as holding:
+        mine = find(board, "worker-1", holding)
+        assert mine is not None
+        board.put(mine.given.key, {}, expect=mine.given)
+        with pytest.raises(slateboard.Conflict):
+            Worker(board, "worker-1", 1)._publish(mine, [], [mine.given])
     assert board.get(TASK.result_key, None) is None
 
 

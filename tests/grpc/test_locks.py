@@ -532,6 +532,8 @@ async def test_a_stolen_claim_is_worth_nothing(api: Api, join: NewApi) -> None:
         ({"paths": ("a",), "wait": 3_601}, "FIELD_INVALID"),
         ({"paths": ("a",), "mode": 9}, "FIELD_INVALID"),
         ({"paths": ("a",), "purpose": "x" * 257}, "TOO_LARGE"),
+        ({"paths": ("a",), "purpose": "a\0b"}, "FIELD_INVALID"),
+        ({"paths": ("a",), "holder": "\0"}, "FIELD_INVALID"),
         ({"paths": ("a",), "request_id": "x"}, "REQUEST_ID_INVALID"),
         ({"paths": ("a",), "session_token": "nobody"}, "SESSION_NOT_FOUND"),
     ],
@@ -542,6 +544,29 @@ async def test_a_malformed_ask_is_refused_by_name(api: Api, fields: dict[str, ob
     assert isinstance(paths, tuple)
     rest = {name: value for name, value in fields.items() if name != "paths"}
     assert (await refused(api.acquire(*paths, **rest))).reason == reason  # type: ignore[arg-type]
+
+
+async def test_nul_is_refused_alike_whichever_database_there_is(api: Api, operator: Api) -> None:
+    """PostgreSQL cannot hold it, SQLite can: it is bad input on both, never a fault of the server."""
+    odd = Api(api.address, api.token, "a\0b")
+    assert (await refused(odd.get("k"))).reason == "BOARD_NOT_FOUND"
+    await odd.channel.close()
+    assert (await refused(api.commit(put("k"), note="a\0b"))).reason == "FIELD_INVALID"
+    assert (await refused(api.commit(put("k", subject="\0")))).reason == "FIELD_INVALID"
+    conflict = entry_service_pb2.GetConflictRequest(board=api.board, conflict_id="c-\0")
+    assert (await refused(api.entries.GetConflict(conflict, metadata=api.auth))).reason == "FIELD_INVALID"
+    session = session_service_pb2.StartSessionRequest(
+        board=api.board, request_id=str(uuid.uuid4()), purpose="\0"
+    )
+    assert (await refused(api.sessions.StartSession(session, metadata=api.auth))).reason == "FIELD_INVALID"
+    made = admin_service_pb2.CreatePrincipalRequest(
+        id="nul", role=admin_service_pb2.ROLE_WORKER, display_name="\0", request_id=str(uuid.uuid4())
+    )
+    assert (
+        await refused(operator.admin.CreatePrincipal(made, metadata=operator.auth))
+    ).reason == "FIELD_INVALID"
+    named = lock_service_pb2.Lock(lock_id="l-\0", fencing_token=1)
+    assert (await refused(api.find_lock(named))).reason == "FIELD_INVALID"
 
 
 async def test_quotas_bound_the_locks_of_a_board(api: Api, join: NewApi) -> None:

@@ -82,7 +82,7 @@ async def test_a_commit_refused_by_a_lock_nobody_alive_holds_is_made_after_all(
     async def unnoticed(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(team.keeper, "_reap_one", unnoticed)
+    monkeypatch.setattr(team.keeper, "_look_at_ended", unnoticed)
     await team.keeper.liveness.revoke([Lease(_board(team), held.lock.lock_id)])
     result = await team.commit("bob", put("k"))
     assert result.answer.outcomes[0].version == 1

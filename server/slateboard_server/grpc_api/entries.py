@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 import grpc
 
@@ -12,7 +13,7 @@ from slateboard_server.domain.diff import diff_values
 from slateboard_server.domain.entry import VersionRecord
 from slateboard_server.domain.errors import field_invalid
 from slateboard_server.domain.limits import MAX_MESSAGE_BYTES, MAX_TAG_BYTES
-from slateboard_server.domain.values import PrincipalId, Revision
+from slateboard_server.domain.values import Key, PrincipalId, Region, Revision
 from slateboard_server.grpc_api.calls import Calls, Context
 from slateboard_server.grpc_api.pages import fitting_page
 from slateboard_server.grpc_api.read_commit import read_commit
@@ -36,12 +37,23 @@ from slateboard_server.grpc_api.write_commits import write_commit, write_commit_
 from slateboard_server.grpc_api.write_entries import EntryWriter, View
 from slateboard_server.services.commits import Commits
 from slateboard_server.services.directory import BoardDirectory, BoardHandle
-from slateboard_server.services.model import Caller, CommitsResult, ConflictsResult, GetResult, RecordsPage
+from slateboard_server.services.model import (
+    Caller,
+    CommitsResult,
+    ConflictsResult,
+    GetResult,
+    RecordsPage,
+    Want,
+)
 from slateboard_server.services.reads import Reads
 
 SERVICE: Final = "slateboard.v1.EntryService"
 _DEFAULT_TIMEOUT: Final = 30.0
 """Seconds a commit may take where the caller names no deadline."""
+_ASKED: Final = 1_024
+_ASKED_BYTES: Final = 512
+"""Requests that are remembered: so many, of at most so many bytes each."""
+_Asked: TypeAlias = tuple[str, Sequence[tuple[Region, Key]], View, Want]
 _LIST_ENTRIES: Final = tag(2)
 """`entries` and `versions` are field 2 of every reply that has them; a test compares with protobuf's own encoding."""
 _ABSENT: Final = tag(3)
@@ -58,6 +70,8 @@ class EntryServicer:
         self._commits = commits
         self._reads = reads
         self._headers = headers
+        self._asked: dict[bytes, _Asked] = {}
+        """What Get requests mean, whoever asks: nothing of an answer."""
 
     def handlers(self, calls: Calls) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """Return the methods, wrapped."""
@@ -79,17 +93,32 @@ class EntryServicer:
         """Answer from memory, if that is all it takes."""
         if len(raw) > MAX_MESSAGE_BYTES:
             return None
-        try:
-            request = pb.GetRequest.FromString(raw)
-        except Exception:  # noqa: BLE001 -- said in our words on the way that may fail
-            return None
-        handle = self._directory.peek(caller, request.board)
+        asked = self._asked.get(raw)
+        if asked is None:
+            try:
+                request = pb.GetRequest.FromString(raw)
+            except Exception:  # noqa: BLE001 -- said in our words on the way that may fail
+                return None
+            if self._directory.peek(caller, request.board) is None:
+                return None
+            asked = self._remember(raw, request)
+        board, keys, view, want = asked
+        handle = self._directory.peek(caller, board)
         if handle is None:
             return None
+        result = self._reads.try_get(caller, board, keys, want)
+        return None if result is None else self._write_get(handle, caller, result, view)
+
+    def _remember(self, raw: bytes, request: pb.GetRequest) -> _Asked:
+        """Keep what a request means: agents ask the same again and again, and reading it costs more than answering."""
         check_no_unknown(request)
         view, want = read_want(request)
-        result = self._reads.try_get(caller, request.board, read_keys(request.keys), want)
-        return None if result is None else self._write_get(handle, caller, result, view)
+        asked = (request.board, tuple(read_keys(request.keys)), view, want)
+        if len(raw) <= _ASKED_BYTES:
+            if len(self._asked) >= _ASKED:
+                self._asked.clear()
+            self._asked[raw] = asked
+        return asked
 
     async def _get(self, caller: Caller, request: pb.GetRequest, _: Context) -> bytes:
         check_no_unknown(request)

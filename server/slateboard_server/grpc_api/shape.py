@@ -42,7 +42,9 @@ def _request_id_invalid(text: str, field: str) -> SlateboardError:
 
 
 def check_text(text: str, limit: int, field: str) -> str:
-    """Return a text of at most `limit` bytes."""
+    """Return a text of at most `limit` bytes, without NUL, which PostgreSQL cannot hold."""
+    if "\0" in text:
+        raise field_invalid(field, "must not contain NUL")
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit:
         raise too_large(field, size, limit)

@@ -38,6 +38,8 @@ class Boards:
                 caller, "board.create", name, "only operators and supervisors of every board make boards"
             )
         check_board_name(name)
+        if "\0" in description:
+            raise field_invalid("description", "must not contain NUL")
         if len(description.encode("utf-8", "surrogatepass")) > MAX_NOTE_BYTES:
             raise field_invalid("description", f"at most {MAX_NOTE_BYTES} bytes", limit=MAX_NOTE_BYTES)
         policy = check_policy(policy)

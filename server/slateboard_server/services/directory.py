@@ -146,7 +146,7 @@ class BoardDirectory:
 
     async def open(self, caller: Caller, name: str) -> BoardHandle:
         """Return a board. BOARD_NOT_FOUND where there is none or the caller has no part in it: the two are alike."""
-        if not caller.principal.has_board(name):
+        if not caller.principal.has_board(name) or "\0" in name:
             raise board_not_found(name)
         handle = self._by_name.get(name)
         if handle is not None:

@@ -24,6 +24,8 @@ from slateboard_server.services.directory import BoardDirectory, BoardHandle
 
 log = structlog.get_logger(__name__)
 
+_TOGETHER: Final = 0.02
+"""Seconds in which leases that end are looked at together."""
 _TICK: Final = 0.25
 """Seconds between looks at which waiters' leases are due."""
 
@@ -71,6 +73,9 @@ class LockKeeper:
         self._waits: dict[Lease, set[Wait]] = {}
         self._spare: list[Lease] = []
         """Leases of locks that have ended."""
+        self._ended: dict[Lease, None] = {}
+        """Leases that were heard to have ended and not looked at yet."""
+        self._looking_at_ended = False
         self._unsure: set[BoardId] = set()
         """Boards whose locks another replica may have changed."""
         self._look = asyncio.Event()
@@ -263,16 +268,26 @@ class LockKeeper:
 
     async def _follow_deaths(self) -> None:
         async for lease in self.liveness.deaths():
-            name = await self._name_of(lease.board_id)
-            if name is None:
-                continue
-            self.spawn(self._reap_one(lease, name))
+            self._ended[lease] = None
+            if not self._looking_at_ended:
+                self._looking_at_ended = True
+                self.spawn(self._look_at_ended())
 
-    async def _reap_one(self, lease: Lease, name: str) -> None:
-        # Most leases end because their locks were released: those rows need nothing.
-        lock = await self._store.find_lock(lease.board_id, lease.lock_id)
-        if lock is not None and lock.state.live and lease not in await self.liveness.alive([lease]):
-            await self.reap({lease: name})
+    async def _look_at_ended(self) -> None:
+        """See whose leases ended. Most did because their locks were released, and many do together: one read for all."""
+        await asyncio.sleep(_TOGETHER)
+        self._looking_at_ended = False
+        ended, self._ended = self._ended, {}
+        by_board: dict[BoardId, list[LockId]] = {}
+        for lease in ended:
+            by_board.setdefault(lease.board_id, []).append(lease.lock_id)
+        for board_id, lock_ids in by_board.items():
+            known = await self._store.find_locks(board_id, lock_ids)
+            live = [Lease(board_id, lock.lock_id) for lock in known.values() if lock.state.live]
+            name = await self._name_of(board_id) if live else None
+            if name is not None:
+                alive = await self.liveness.alive(live)
+                await self.reap({lease: name for lease in live if lease not in alive})
 
     async def _name_of(self, board_id: BoardId) -> str | None:
         if board_id not in self._names:

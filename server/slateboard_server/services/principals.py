@@ -272,6 +272,8 @@ class Principals:
                 f"{principal.trust_ceiling.name} is above the caller's own ceiling"
                 f" {caller.principal.trust_ceiling.name}",
             )
+        if "\0" in principal.display_name:
+            raise field_invalid("display_name", "must not contain NUL")
         if len(principal.display_name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
             raise field_invalid("display_name", f"at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
 

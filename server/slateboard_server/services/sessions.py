@@ -180,6 +180,8 @@ class Sessions:
 
 
 def _check_text(field: str, text: str) -> None:
+    if "\0" in text:
+        raise field_invalid(field, "must not contain NUL")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         raise field_invalid(field, f"at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
 

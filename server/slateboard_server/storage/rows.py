@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from slateboard_server.domain.entry import CommitRecord
@@ -154,6 +155,12 @@ def commit_from_row(row: Sequence[Any]) -> CommitRecord:
 
 def lock_from_row(row: Sequence[Any]) -> LockRecord:
     """Build a lock from LOCK_COLUMNS."""
+    return _lock(tuple(row))
+
+
+@lru_cache(maxsize=4_096)
+def _lock(row: tuple[Any, ...]) -> LockRecord:
+    # A held lock is read with each commit under it, and is the same each time; records are never changed.
     return LockRecord(
         lock_id=LockId(row[0]),
         number=row[1],

@@ -1220,8 +1220,10 @@ type GetServerInfoResponse struct {
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,9,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
 	// Bound of this replica's entry cache.
 	CacheBytesLimit int64 `protobuf:"varint,10,opt,name=cache_bytes_limit,json=cacheBytesLimit,proto3" json:"cache_bytes_limit,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What keeps locks alive, e.g. `in-process leases` or `etcd 3.6.5`.
+	Liveness      string `protobuf:"bytes,11,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
@@ -1324,6 +1326,13 @@ func (x *GetServerInfoResponse) GetCacheBytesLimit() int64 {
 	return 0
 }
 
+func (x *GetServerInfoResponse) GetLiveness() string {
+	if x != nil {
+		return x.Liveness
+	}
+	return ""
+}
+
 // Limits in force. Exceeding one is an error that names it.
 type Limits struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1335,8 +1344,12 @@ type Limits struct {
 	MaxKeySegments  int32                  `protobuf:"varint,6,opt,name=max_key_segments,json=maxKeySegments,proto3" json:"max_key_segments,omitempty"`
 	MaxGetKeys      int32                  `protobuf:"varint,7,opt,name=max_get_keys,json=maxGetKeys,proto3" json:"max_get_keys,omitempty"`
 	MaxPageSize     int32                  `protobuf:"varint,8,opt,name=max_page_size,json=maxPageSize,proto3" json:"max_page_size,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	MaxLockScopes   int32                  `protobuf:"varint,9,opt,name=max_lock_scopes,json=maxLockScopes,proto3" json:"max_lock_scopes,omitempty"`
+	// Locks a principal may hold or wait for on a board.
+	MaxLocksPerPrincipal int32                `protobuf:"varint,10,opt,name=max_locks_per_principal,json=maxLocksPerPrincipal,proto3" json:"max_locks_per_principal,omitempty"`
+	MaxLockTtl           *durationpb.Duration `protobuf:"bytes,11,opt,name=max_lock_ttl,json=maxLockTtl,proto3" json:"max_lock_ttl,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -1425,6 +1438,27 @@ func (x *Limits) GetMaxPageSize() int32 {
 	return 0
 }
 
+func (x *Limits) GetMaxLockScopes() int32 {
+	if x != nil {
+		return x.MaxLockScopes
+	}
+	return 0
+}
+
+func (x *Limits) GetMaxLocksPerPrincipal() int32 {
+	if x != nil {
+		return x.MaxLocksPerPrincipal
+	}
+	return 0
+}
+
+func (x *Limits) GetMaxLockTtl() *durationpb.Duration {
+	if x != nil {
+		return x.MaxLockTtl
+	}
+	return nil
+}
+
 var File_slateboard_v1_board_service_proto protoreflect.FileDescriptor
 
 const file_slateboard_v1_board_service_proto_rawDesc = "" +
@@ -1508,7 +1542,7 @@ const file_slateboard_v1_board_service_proto_rawDesc = "" +
 	"\x11SetPolicyResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x12-\n" +
 	"\x06policy\x18\x02 \x01(\v2\x15.slateboard.v1.PolicyR\x06policy\"\x16\n" +
-	"\x14GetServerInfoRequest\"\x81\x04\n" +
+	"\x14GetServerInfoRequest\"\x9d\x04\n" +
 	"\x15GetServerInfoResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.slateboard.v1.ResponseHeaderR\x06header\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -1522,7 +1556,8 @@ const file_slateboard_v1_board_service_proto_rawDesc = "" +
 	"\x15idempotency_retention\x18\b \x01(\v2\x19.google.protobuf.DurationR\x14idempotencyRetention\x12F\n" +
 	"\x11progress_interval\x18\t \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\x12*\n" +
 	"\x11cache_bytes_limit\x18\n" +
-	" \x01(\x03R\x0fcacheBytesLimit\"\xa8\x02\n" +
+	" \x01(\x03R\x0fcacheBytesLimit\x12\x1a\n" +
+	"\bliveness\x18\v \x01(\tR\bliveness\"\xc4\x03\n" +
 	"\x06Limits\x12\x17\n" +
 	"\amax_ops\x18\x01 \x01(\x05R\x06maxOps\x12\x1d\n" +
 	"\n" +
@@ -1533,7 +1568,12 @@ const file_slateboard_v1_board_service_proto_rawDesc = "" +
 	"\x10max_key_segments\x18\x06 \x01(\x05R\x0emaxKeySegments\x12 \n" +
 	"\fmax_get_keys\x18\a \x01(\x05R\n" +
 	"maxGetKeys\x12\"\n" +
-	"\rmax_page_size\x18\b \x01(\x05R\vmaxPageSize2\x94\x06\n" +
+	"\rmax_page_size\x18\b \x01(\x05R\vmaxPageSize\x12&\n" +
+	"\x0fmax_lock_scopes\x18\t \x01(\x05R\rmaxLockScopes\x125\n" +
+	"\x17max_locks_per_principal\x18\n" +
+	" \x01(\x05R\x14maxLocksPerPrincipal\x12;\n" +
+	"\fmax_lock_ttl\x18\v \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"maxLockTtl2\x94\x06\n" +
 	"\fBoardService\x12T\n" +
 	"\vCreateBoard\x12!.slateboard.v1.CreateBoardRequest\x1a\".slateboard.v1.CreateBoardResponse\x12K\n" +
 	"\bGetBoard\x12\x1e.slateboard.v1.GetBoardRequest\x1a\x1f.slateboard.v1.GetBoardResponse\x12Q\n" +
@@ -1614,29 +1654,30 @@ var file_slateboard_v1_board_service_proto_depIdxs = []int32{
 	21, // 22: slateboard.v1.GetServerInfoResponse.limits:type_name -> slateboard.v1.Limits
 	25, // 23: slateboard.v1.GetServerInfoResponse.idempotency_retention:type_name -> google.protobuf.Duration
 	25, // 24: slateboard.v1.GetServerInfoResponse.progress_interval:type_name -> google.protobuf.Duration
-	1,  // 25: slateboard.v1.BoardService.CreateBoard:input_type -> slateboard.v1.CreateBoardRequest
-	3,  // 26: slateboard.v1.BoardService.GetBoard:input_type -> slateboard.v1.GetBoardRequest
-	7,  // 27: slateboard.v1.BoardService.ListBoards:input_type -> slateboard.v1.ListBoardsRequest
-	9,  // 28: slateboard.v1.BoardService.DeleteBoard:input_type -> slateboard.v1.DeleteBoardRequest
-	11, // 29: slateboard.v1.BoardService.CompactBoard:input_type -> slateboard.v1.CompactBoardRequest
-	13, // 30: slateboard.v1.BoardService.ReincarnateBoard:input_type -> slateboard.v1.ReincarnateBoardRequest
-	15, // 31: slateboard.v1.BoardService.GetPolicy:input_type -> slateboard.v1.GetPolicyRequest
-	17, // 32: slateboard.v1.BoardService.SetPolicy:input_type -> slateboard.v1.SetPolicyRequest
-	19, // 33: slateboard.v1.BoardService.GetServerInfo:input_type -> slateboard.v1.GetServerInfoRequest
-	2,  // 34: slateboard.v1.BoardService.CreateBoard:output_type -> slateboard.v1.CreateBoardResponse
-	4,  // 35: slateboard.v1.BoardService.GetBoard:output_type -> slateboard.v1.GetBoardResponse
-	8,  // 36: slateboard.v1.BoardService.ListBoards:output_type -> slateboard.v1.ListBoardsResponse
-	10, // 37: slateboard.v1.BoardService.DeleteBoard:output_type -> slateboard.v1.DeleteBoardResponse
-	12, // 38: slateboard.v1.BoardService.CompactBoard:output_type -> slateboard.v1.CompactBoardResponse
-	14, // 39: slateboard.v1.BoardService.ReincarnateBoard:output_type -> slateboard.v1.ReincarnateBoardResponse
-	16, // 40: slateboard.v1.BoardService.GetPolicy:output_type -> slateboard.v1.GetPolicyResponse
-	18, // 41: slateboard.v1.BoardService.SetPolicy:output_type -> slateboard.v1.SetPolicyResponse
-	20, // 42: slateboard.v1.BoardService.GetServerInfo:output_type -> slateboard.v1.GetServerInfoResponse
-	34, // [34:43] is the sub-list for method output_type
-	25, // [25:34] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	25, // 25: slateboard.v1.Limits.max_lock_ttl:type_name -> google.protobuf.Duration
+	1,  // 26: slateboard.v1.BoardService.CreateBoard:input_type -> slateboard.v1.CreateBoardRequest
+	3,  // 27: slateboard.v1.BoardService.GetBoard:input_type -> slateboard.v1.GetBoardRequest
+	7,  // 28: slateboard.v1.BoardService.ListBoards:input_type -> slateboard.v1.ListBoardsRequest
+	9,  // 29: slateboard.v1.BoardService.DeleteBoard:input_type -> slateboard.v1.DeleteBoardRequest
+	11, // 30: slateboard.v1.BoardService.CompactBoard:input_type -> slateboard.v1.CompactBoardRequest
+	13, // 31: slateboard.v1.BoardService.ReincarnateBoard:input_type -> slateboard.v1.ReincarnateBoardRequest
+	15, // 32: slateboard.v1.BoardService.GetPolicy:input_type -> slateboard.v1.GetPolicyRequest
+	17, // 33: slateboard.v1.BoardService.SetPolicy:input_type -> slateboard.v1.SetPolicyRequest
+	19, // 34: slateboard.v1.BoardService.GetServerInfo:input_type -> slateboard.v1.GetServerInfoRequest
+	2,  // 35: slateboard.v1.BoardService.CreateBoard:output_type -> slateboard.v1.CreateBoardResponse
+	4,  // 36: slateboard.v1.BoardService.GetBoard:output_type -> slateboard.v1.GetBoardResponse
+	8,  // 37: slateboard.v1.BoardService.ListBoards:output_type -> slateboard.v1.ListBoardsResponse
+	10, // 38: slateboard.v1.BoardService.DeleteBoard:output_type -> slateboard.v1.DeleteBoardResponse
+	12, // 39: slateboard.v1.BoardService.CompactBoard:output_type -> slateboard.v1.CompactBoardResponse
+	14, // 40: slateboard.v1.BoardService.ReincarnateBoard:output_type -> slateboard.v1.ReincarnateBoardResponse
+	16, // 41: slateboard.v1.BoardService.GetPolicy:output_type -> slateboard.v1.GetPolicyResponse
+	18, // 42: slateboard.v1.BoardService.SetPolicy:output_type -> slateboard.v1.SetPolicyResponse
+	20, // 43: slateboard.v1.BoardService.GetServerInfo:output_type -> slateboard.v1.GetServerInfoResponse
+	35, // [35:44] is the sub-list for method output_type
+	26, // [26:35] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_slateboard_v1_board_service_proto_init() }

@@ -129,6 +129,59 @@ func (AnyState) EnumDescriptor() ([]byte, []int) {
 	return file_slateboard_v1_policy_proto_rawDescGZIP(), []int{1}
 }
 
+// Whether a held lock keeps others from writing what it covers.
+type LockEnforcement int32
+
+const (
+	// LOCK_ENFORCEMENT_MANDATORY.
+	LockEnforcement_LOCK_ENFORCEMENT_UNSPECIFIED LockEnforcement = 0
+	// A commit that does not claim the lock is refused.
+	LockEnforcement_LOCK_ENFORCEMENT_MANDATORY LockEnforcement = 1
+	// Only claims are checked: who does not present one writes past the lock.
+	LockEnforcement_LOCK_ENFORCEMENT_ADVISORY LockEnforcement = 2
+)
+
+// Enum value maps for LockEnforcement.
+var (
+	LockEnforcement_name = map[int32]string{
+		0: "LOCK_ENFORCEMENT_UNSPECIFIED",
+		1: "LOCK_ENFORCEMENT_MANDATORY",
+		2: "LOCK_ENFORCEMENT_ADVISORY",
+	}
+	LockEnforcement_value = map[string]int32{
+		"LOCK_ENFORCEMENT_UNSPECIFIED": 0,
+		"LOCK_ENFORCEMENT_MANDATORY":   1,
+		"LOCK_ENFORCEMENT_ADVISORY":    2,
+	}
+)
+
+func (x LockEnforcement) Enum() *LockEnforcement {
+	p := new(LockEnforcement)
+	*p = x
+	return p
+}
+
+func (x LockEnforcement) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LockEnforcement) Descriptor() protoreflect.EnumDescriptor {
+	return file_slateboard_v1_policy_proto_enumTypes[2].Descriptor()
+}
+
+func (LockEnforcement) Type() protoreflect.EnumType {
+	return &file_slateboard_v1_policy_proto_enumTypes[2]
+}
+
+func (x LockEnforcement) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LockEnforcement.Descriptor instead.
+func (LockEnforcement) EnumDescriptor() ([]byte, []int) {
+	return file_slateboard_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
 // Which keys a rule speaks of.
 type RegionScope int32
 
@@ -165,11 +218,11 @@ func (x RegionScope) String() string {
 }
 
 func (RegionScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_slateboard_v1_policy_proto_enumTypes[2].Descriptor()
+	return file_slateboard_v1_policy_proto_enumTypes[3].Descriptor()
 }
 
 func (RegionScope) Type() protoreflect.EnumType {
-	return &file_slateboard_v1_policy_proto_enumTypes[2]
+	return &file_slateboard_v1_policy_proto_enumTypes[3]
 }
 
 func (x RegionScope) Number() protoreflect.EnumNumber {
@@ -178,7 +231,7 @@ func (x RegionScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RegionScope.Descriptor instead.
 func (RegionScope) EnumDescriptor() ([]byte, []int) {
-	return file_slateboard_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_slateboard_v1_policy_proto_rawDescGZIP(), []int{3}
 }
 
 // Upper bounds; 0 means none. A reply carries a warning from 80 % on.
@@ -191,7 +244,9 @@ type Quota struct {
 	// Commits accepted a second.
 	MaxCommitsPerSecond int32 `protobuf:"varint,3,opt,name=max_commits_per_second,json=maxCommitsPerSecond,proto3" json:"max_commits_per_second,omitempty"`
 	// Watches open at a time on one replica; whole boards only.
-	MaxWatches    int32 `protobuf:"varint,4,opt,name=max_watches,json=maxWatches,proto3" json:"max_watches,omitempty"`
+	MaxWatches int32 `protobuf:"varint,4,opt,name=max_watches,json=maxWatches,proto3" json:"max_watches,omitempty"`
+	// Locks held or waited for at a time; whole boards only.
+	MaxLocks      int32 `protobuf:"varint,5,opt,name=max_locks,json=maxLocks,proto3" json:"max_locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,6 +309,13 @@ func (x *Quota) GetMaxWatches() int32 {
 	return 0
 }
 
+func (x *Quota) GetMaxLocks() int32 {
+	if x != nil {
+		return x.MaxLocks
+	}
+	return 0
+}
+
 // The rule for a subtree. The longest prefix that covers a key wins, field by field: an unset field falls back
 // to the next shorter rule, at last to the default. Quotas do not fall back: every covering rule's quota binds.
 type RegionRule struct {
@@ -269,9 +331,10 @@ type RegionRule struct {
 	// OPTIONAL. Given to puts and appends that set no expire_time. At least 1 s.
 	DefaultTtl *durationpb.Duration `protobuf:"bytes,6,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
 	// OPTIONAL. Counted over the rule's subtree, all principals' private regions taken together.
-	Quota         *Quota `protobuf:"bytes,7,opt,name=quota,proto3" json:"quota,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Quota           *Quota          `protobuf:"bytes,7,opt,name=quota,proto3" json:"quota,omitempty"`
+	LockEnforcement LockEnforcement `protobuf:"varint,8,opt,name=lock_enforcement,json=lockEnforcement,proto3,enum=slateboard.v1.LockEnforcement" json:"lock_enforcement,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RegionRule) Reset() {
@@ -351,6 +414,13 @@ func (x *RegionRule) GetQuota() *Quota {
 		return x.Quota
 	}
 	return nil
+}
+
+func (x *RegionRule) GetLockEnforcement() LockEnforcement {
+	if x != nil {
+		return x.LockEnforcement
+	}
+	return LockEnforcement_LOCK_ENFORCEMENT_UNSPECIFIED
 }
 
 // The rules of a board. Versioned; read inside each commit's transaction.
@@ -448,14 +518,15 @@ var File_slateboard_v1_policy_proto protoreflect.FileDescriptor
 
 const file_slateboard_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x1aslateboard/v1/policy.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"\x9b\x01\n" +
+	"\x1aslateboard/v1/policy.proto\x12\rslateboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19slateboard/v1/types.proto\"\xb8\x01\n" +
 	"\x05Quota\x12\x1f\n" +
 	"\vmax_entries\x18\x01 \x01(\x03R\n" +
 	"maxEntries\x12\x1b\n" +
 	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytes\x123\n" +
 	"\x16max_commits_per_second\x18\x03 \x01(\x05R\x13maxCommitsPerSecond\x12\x1f\n" +
 	"\vmax_watches\x18\x04 \x01(\x05R\n" +
-	"maxWatches\"\xe0\x02\n" +
+	"maxWatches\x12\x1b\n" +
+	"\tmax_locks\x18\x05 \x01(\x05R\bmaxLocks\"\xab\x03\n" +
 	"\n" +
 	"RegionRule\x120\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1a.slateboard.v1.RegionScopeR\x05scope\x12\x16\n" +
@@ -466,7 +537,8 @@ const file_slateboard_v1_policy_proto_rawDesc = "" +
 	"\tmin_trust\x18\x05 \x01(\x0e2\x14.slateboard.v1.TrustR\bminTrust\x12:\n" +
 	"\vdefault_ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"defaultTtl\x12*\n" +
-	"\x05quota\x18\a \x01(\v2\x14.slateboard.v1.QuotaR\x05quota\"\xa3\x02\n" +
+	"\x05quota\x18\a \x01(\v2\x14.slateboard.v1.QuotaR\x05quota\x12I\n" +
+	"\x10lock_enforcement\x18\b \x01(\x0e2\x1e.slateboard.v1.LockEnforcementR\x0flockEnforcement\"\xa3\x02\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12/\n" +
 	"\x05rules\x18\x02 \x03(\v2\x19.slateboard.v1.RegionRuleR\x05rules\x12*\n" +
@@ -483,7 +555,11 @@ const file_slateboard_v1_policy_proto_rawDesc = "" +
 	"\bAnyState\x12\x19\n" +
 	"\x15ANY_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ANY_STATE_ALLOWED\x10\x01\x12\x17\n" +
-	"\x13ANY_STATE_FORBIDDEN\x10\x02*^\n" +
+	"\x13ANY_STATE_FORBIDDEN\x10\x02*r\n" +
+	"\x0fLockEnforcement\x12 \n" +
+	"\x1cLOCK_ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aLOCK_ENFORCEMENT_MANDATORY\x10\x01\x12\x1d\n" +
+	"\x19LOCK_ENFORCEMENT_ADVISORY\x10\x02*^\n" +
 	"\vRegionScope\x12\x1c\n" +
 	"\x18REGION_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REGION_SCOPE_SHARED\x10\x01\x12\x18\n" +
@@ -502,35 +578,37 @@ func file_slateboard_v1_policy_proto_rawDescGZIP() []byte {
 	return file_slateboard_v1_policy_proto_rawDescData
 }
 
-var file_slateboard_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_slateboard_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_slateboard_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_slateboard_v1_policy_proto_goTypes = []any{
 	(WriteMode)(0),                // 0: slateboard.v1.WriteMode
 	(AnyState)(0),                 // 1: slateboard.v1.AnyState
-	(RegionScope)(0),              // 2: slateboard.v1.RegionScope
-	(*Quota)(nil),                 // 3: slateboard.v1.Quota
-	(*RegionRule)(nil),            // 4: slateboard.v1.RegionRule
-	(*Policy)(nil),                // 5: slateboard.v1.Policy
-	(Trust)(0),                    // 6: slateboard.v1.Trust
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(LockEnforcement)(0),          // 2: slateboard.v1.LockEnforcement
+	(RegionScope)(0),              // 3: slateboard.v1.RegionScope
+	(*Quota)(nil),                 // 4: slateboard.v1.Quota
+	(*RegionRule)(nil),            // 5: slateboard.v1.RegionRule
+	(*Policy)(nil),                // 6: slateboard.v1.Policy
+	(Trust)(0),                    // 7: slateboard.v1.Trust
+	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_slateboard_v1_policy_proto_depIdxs = []int32{
-	2,  // 0: slateboard.v1.RegionRule.scope:type_name -> slateboard.v1.RegionScope
+	3,  // 0: slateboard.v1.RegionRule.scope:type_name -> slateboard.v1.RegionScope
 	0,  // 1: slateboard.v1.RegionRule.write_mode:type_name -> slateboard.v1.WriteMode
 	1,  // 2: slateboard.v1.RegionRule.any_state:type_name -> slateboard.v1.AnyState
-	6,  // 3: slateboard.v1.RegionRule.min_trust:type_name -> slateboard.v1.Trust
-	7,  // 4: slateboard.v1.RegionRule.default_ttl:type_name -> google.protobuf.Duration
-	3,  // 5: slateboard.v1.RegionRule.quota:type_name -> slateboard.v1.Quota
-	4,  // 6: slateboard.v1.Policy.rules:type_name -> slateboard.v1.RegionRule
-	3,  // 7: slateboard.v1.Policy.quota:type_name -> slateboard.v1.Quota
-	7,  // 8: slateboard.v1.Policy.history_retention:type_name -> google.protobuf.Duration
-	8,  // 9: slateboard.v1.Policy.update_time:type_name -> google.protobuf.Timestamp
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	7,  // 3: slateboard.v1.RegionRule.min_trust:type_name -> slateboard.v1.Trust
+	8,  // 4: slateboard.v1.RegionRule.default_ttl:type_name -> google.protobuf.Duration
+	4,  // 5: slateboard.v1.RegionRule.quota:type_name -> slateboard.v1.Quota
+	2,  // 6: slateboard.v1.RegionRule.lock_enforcement:type_name -> slateboard.v1.LockEnforcement
+	5,  // 7: slateboard.v1.Policy.rules:type_name -> slateboard.v1.RegionRule
+	4,  // 8: slateboard.v1.Policy.quota:type_name -> slateboard.v1.Quota
+	8,  // 9: slateboard.v1.Policy.history_retention:type_name -> google.protobuf.Duration
+	9,  // 10: slateboard.v1.Policy.update_time:type_name -> google.protobuf.Timestamp
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_slateboard_v1_policy_proto_init() }
@@ -544,7 +622,7 @@ func file_slateboard_v1_policy_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slateboard_v1_policy_proto_rawDesc), len(file_slateboard_v1_policy_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
