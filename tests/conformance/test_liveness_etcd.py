@@ -100,7 +100,7 @@ async def test_a_stopped_member_costs_a_moment_once(make_etcd: MakeEtcd, connect
     for _ in range(20):
         await liveness.renew([lease])
         await liveness.alive([lease])
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 10  # twenty times the moment would be thirty seconds
     follower.send(signal.SIGCONT)
 
 

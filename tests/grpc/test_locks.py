@@ -354,10 +354,11 @@ async def test_an_expired_lock_goes_to_the_next_and_its_old_holder_changes_nothi
     await other.commit(put("k", version=1), claims=[claim(new)])
 
 
-async def test_a_released_lock_is_granted_at_once_every_time(api: Api, join: NewApi) -> None:
+@pytest.mark.parametrize("rounds", [100, pytest.param(500, marks=pytest.mark.robustness)])
+async def test_a_released_lock_is_granted_at_once_every_time(api: Api, join: NewApi, rounds: int) -> None:
     """T06 python-etcd3#1107: no release between check and wait is missed."""
     other = await join()
-    for _ in range(100):
+    for _ in range(rounds):
         lock = await api.acquire("k")
         asked = asyncio.create_task(other.acquire("k", wait=10))
         await asyncio.sleep(0)
@@ -379,7 +380,8 @@ async def test_a_retried_release_leaves_the_next_lock_alone(api: Api) -> None:
     assert (await api.find_lock(second)).state == HELD
 
 
-async def test_cancelled_asks_leave_no_ghosts(api: Api, join: NewApi) -> None:
+@pytest.mark.parametrize("asks", [120, pytest.param(1_000, marks=pytest.mark.robustness)])
+async def test_cancelled_asks_leave_no_ghosts(api: Api, join: NewApi, asks: int) -> None:
     """T13: Acquire cancelled at random points leaves nothing that outlives its ttl."""
     other = await join()
 
@@ -391,7 +393,7 @@ async def test_cancelled_asks_leave_no_ghosts(api: Api, join: NewApi) -> None:
             await task
 
     holding = await api.acquire("g0", ttl=60)
-    for start in range(0, 120, 20):
+    for start in range(0, asks, 20):
         await asyncio.gather(*(ask_and_go(number) for number in range(start, start + 20)))
 
     async def gone() -> bool:

