@@ -94,6 +94,14 @@ async def test_granting_a_living_lease_answers_like_renewing_it(liveness: Livene
     assert await liveness.alive([lease]) == {lease}
 
 
+async def test_granting_a_living_lease_never_cuts_it_short(liveness: Liveness) -> None:
+    lease = fresh()
+    await liveness.grant(lease, 30)
+    assert await liveness.grant(lease, 2) >= 30
+    assert (await liveness.time_left([lease]))[lease] > 20
+    assert (await liveness.renew([lease]))[lease] > 20
+
+
 async def test_deaths_are_told_soon_after_they_happen(liveness: Liveness) -> None:
     heard: asyncio.Queue[Lease] = asyncio.Queue()
 
@@ -181,3 +189,46 @@ async def test_after_a_restart_each_held_lock_gets_one_fresh_ttl() -> None:
     held = Lease(BoardId(1), LockId("l-1"))
     await leases.adopt([(held, 5)])
     assert await leases.time_left([held]) == {held: 5.0}
+
+
+async def test_a_lease_whose_time_is_up_cannot_be_renewed_before_the_next_tick_either() -> None:
+    clock = HandClock()
+    leases = LocalLiveness(clock)  # type: ignore[arg-type]
+    lease = Lease(BoardId(1), LockId("l-1"))
+    await leases.grant(lease, 2)
+    for _ in range(2):
+        clock.time += 1.0  # late, but not so late that the process was away
+        await leases.alive([])
+    assert await leases.renew([lease]) == {}
+    assert await leases.alive([lease]) == set()
+    assert await leases.time_left([lease]) == {}
+
+
+@pytest.mark.parametrize("ask", ["renew", "grant", "alive", "time_left"])
+async def test_whoever_asks_first_after_a_stop_finds_the_lease_alive(ask: str) -> None:
+    """The call runs before the tick that would notice: it notices by itself."""
+    clock = HandClock()
+    leases = LocalLiveness(clock)  # type: ignore[arg-type]
+    lease = Lease(BoardId(1), LockId("l-1"))
+    await leases.grant(lease, 2)
+    clock.time += 3_600
+    if ask == "grant":
+        assert await leases.grant(lease, 2) == 2
+    else:
+        assert lease in await getattr(leases, ask)([lease])
+    clock.time += 0.25
+    assert await leases.alive([lease]) == {lease}
+
+
+async def test_deaths_that_nobody_listens_to_do_not_pile_up() -> None:
+    clock = HandClock()
+    leases = LocalLiveness(clock)  # type: ignore[arg-type]
+    many = [Lease(BoardId(1), LockId(f"l-{number:016x}")) for number in range(1, 10_101)]
+    for lease in many:
+        await leases.grant(lease, 2)
+    await leases.revoke(many)
+    deaths = leases.deaths()
+    kept = {await anext(deaths) for _ in range(10_000)}
+    assert kept == set(many[100:])
+    assert not leases._dead
+    await deaths.aclose()  # type: ignore[attr-defined]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -15,6 +15,7 @@ import structlog
 from slateboard_server.domain.errors import SlateboardError
 from slateboard_server.domain.values import BoardId, LockId
 from slateboard_server.liveness.connection import (
+    ANSWER_TIMEOUT,
     GRANT,
     RANGE,
     REVOKE,
@@ -24,7 +25,9 @@ from slateboard_server.liveness.connection import (
     WATCH,
     EtcdConnection,
     EtcdRefused,
+    Stream,
     down,
+    in_time,
 )
 from slateboard_server.liveness.etcdpb import etcd_pb2 as pb
 from slateboard_server.liveness.keepalive import KeepAlive
@@ -38,7 +41,12 @@ _MANY: Final = 256
 """From this many locks of a board on, reading all of the board's keys costs less than asking one by one."""
 _PAGE: Final = 5_000
 _AT_ONCE: Final = 32
+_LOOK_ROUND: Final = 1.0
+"""Seconds after which a quiet watch sees whether its member is still the one that is talked to."""
 _RETRY: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+T = TypeVar("T")
 
 
 class EtcdLiveness:
@@ -69,7 +77,8 @@ class EtcdLiveness:
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect. LOCK_BACKEND_DOWN for files that cannot be read and endpoints that are none."""
+        await self._etcd.prepare()
         self._task = asyncio.create_task(self._ask_version(), name="etcd-version")
 
     async def close(self) -> None:
@@ -106,32 +115,41 @@ class EtcdLiveness:
     async def grant(self, lease: Lease, ttl: int) -> int:
         """Begin a lease and put the lock's id under it."""
         number = _number(lease)
+        put = pb.PutRequest(key=self._key(lease), value=lease.lock_id.encode(), lease=number)
+        async with in_time():
+            try:
+                granted = await self._begin(number, ttl)
+                await self._etcd.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_put=put)]))
+            except EtcdRefused as refused:
+                raise _unexpected(refused) from refused
+        return granted
+
+    async def _begin(self, number: int, ttl: int) -> int:
+        request = pb.LeaseGrantRequest(id=number, ttl=ttl)
         try:
-            granted = (await self._etcd.call(GRANT, pb.LeaseGrantRequest(id=number, ttl=ttl))).ttl
+            return int((await self._etcd.call(GRANT, request)).ttl)
         except EtcdRefused as refused:
             if "lease already exists" not in refused.text:
-                raise _unexpected(refused) from refused
-            # An earlier try of ours got through, and its answer did not: its time began before this call.
-            left = await self._keep_alive.renew([number])
-            if number not in left:
-                raise down() from refused
-            granted = max(round(left[number]), ttl)
-        put = pb.PutRequest(key=self._key(lease), value=lease.lock_id.encode(), lease=number)
-        try:
-            await self._etcd.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_put=put)]))
-        except EtcdRefused as refused:
-            raise _unexpected(refused) from refused
-        return int(granted)
+                raise
+        # An earlier try got through, and its answer did not. Its time began before this call: begin it anew. How long
+        # a lease lasts is fixed when it is made, so that what is told is what etcd has.
+        if number in await self._keep_alive.renew([number]):
+            left = await self._etcd.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(id=number))
+            if left.ttl > 0:
+                return int(left.granted_ttl)
+        return int((await self._etcd.call(GRANT, request)).ttl)
 
     async def renew(self, leases: Sequence[Lease]) -> dict[Lease, float]:
         """Lengthen leases over the one stream they share."""
         numbers = {_number(lease): lease for lease in leases}
-        left = await self._keep_alive.renew(list(numbers))
+        async with in_time():
+            left = await self._keep_alive.renew(list(numbers))
         return {numbers[number]: seconds for number, seconds in left.items()}
 
     async def revoke(self, leases: Sequence[Lease]) -> None:
         """End leases."""
-        await asyncio.gather(*(self._revoke(lease) for lease in leases))
+        async with in_time():
+            await _all(self._revoke, leases)
 
     async def _revoke(self, lease: Lease) -> None:
         async with self._limit:
@@ -143,7 +161,8 @@ class EtcdLiveness:
 
     async def time_left(self, leases: Sequence[Lease]) -> dict[Lease, float]:
         """Ask for each lease's time."""
-        left = await asyncio.gather(*(self._time_left(lease) for lease in leases))
+        async with in_time():
+            left = await _all(self._time_left, leases)
         return {lease: seconds for lease, seconds in zip(leases, left, strict=True) if seconds > 0}
 
     async def _time_left(self, lease: Lease) -> float:
@@ -168,18 +187,17 @@ class EtcdLiveness:
             by_board.setdefault(lease.board_id, []).append(lease)
         alive: set[Lease] = set()
         few: list[Lease] = []
-        for board_id, asked in by_board.items():
-            if len(asked) > _MANY:  # a sweep, mostly
-                present = await self._all_of(board_id)
-                alive.update(lease for lease in asked if self._key(lease) in present)
-            else:
-                few += asked
-        if few:
-            answers = await asyncio.gather(
-                *(self._looked_at(few[start : start + _TXN_OPS]) for start in range(0, len(few), _TXN_OPS))
-            )
-            alive = alive.union(*answers)
-        return alive
+        async with in_time():
+            for board_id, asked in by_board.items():
+                if len(asked) > _MANY:  # a sweep, mostly
+                    present = await self._all_of(board_id)
+                    alive.update(lease for lease in asked if self._key(lease) in present)
+                else:
+                    few += asked
+            if len(few) <= _TXN_OPS:
+                return alive | await self._looked_at(few) if few else alive
+            parts = [few[start : start + _TXN_OPS] for start in range(0, len(few), _TXN_OPS)]
+            return alive.union(*await _all(self._looked_at, parts))
 
     async def _looked_at(self, leases: Sequence[Lease]) -> set[Lease]:
         """Ask about leases together with whoever else asks before the question is sent; that keeps it linearizable."""
@@ -191,23 +209,27 @@ class EtcdLiveness:
 
     async def _look(self) -> None:
         while self._looks:
-            taken = [self._looks.pop(0)]
-            asked = dict.fromkeys(taken[0][0])
-            while self._looks and len(asked) + len(self._looks[0][0]) <= _TXN_OPS:
-                taken.append(self._looks.pop(0))
-                asked |= dict.fromkeys(taken[-1][0])
-            try:
-                alive = await self._present(list(asked))
-            except BaseException as error:
-                for _, future in taken:
-                    if not future.done():
-                        future.set_exception(error if isinstance(error, Exception) else down())
-                if not isinstance(error, Exception):
-                    raise
+            taken: list[tuple[Sequence[Lease], asyncio.Future[set[Lease]]]] = []
+            asked: dict[Lease, None] = {}
+            while self._looks and (not taken or len(asked) + len(self._looks[0][0]) <= _TXN_OPS):
+                leases, future = self._looks.pop(0)
+                if not future.done():  # who asked may have given up
+                    taken.append((leases, future))
+                    asked |= dict.fromkeys(leases)
+            if not taken:
                 continue
-            for leases, future in taken:
-                if not future.done():
-                    future.set_result(alive.intersection(leases))
+            alive: set[Lease] | None = None
+            try:
+                with contextlib.suppress(SlateboardError):
+                    alive = await self._present(list(asked))
+            finally:
+                for leases, future in taken:
+                    if future.done():
+                        continue
+                    if alive is None:
+                        future.set_exception(down())
+                    else:
+                        future.set_result(alive.intersection(leases))
 
     async def _present(self, leases: Sequence[Lease]) -> set[Lease]:
         asks = [
@@ -244,7 +266,7 @@ class EtcdLiveness:
 
     async def deaths(self) -> AsyncIterator[Lease]:
         """Watch for keys that go. Resumed where it broke; from the present where that was compacted away."""
-        revision = 0
+        watched = _Watched()
         failures = 0
         while True:
             try:
@@ -253,25 +275,20 @@ class EtcdLiveness:
                 await asyncio.sleep(_RETRY[min(failures, len(_RETRY) - 1)])
                 failures += 1
                 continue
+            except SlateboardError:  # closed: whoever listens still is to be cancelled, not told an end
+                await asyncio.Event().wait()
+                continue
             try:
-                await call.write(self._watch_request(revision))
-                while True:
-                    reply = await call.read()
-                    if not isinstance(reply, pb.WatchResponse):
+                async for reply in self._replies(member, call, watched.revision):
+                    if not watched.take(reply):
+                        if not reply.compact_revision:
+                            self._etcd.refused_watch(reply.cancel_reason)
                         break
                     failures = 0
-                    if reply.compact_revision:
-                        # What went meanwhile is not told any more: the sweep over all locks finds it.
-                        log.warning("etcd compacted what was not watched yet", revision=revision)
-                        revision = 0
-                    elif reply.header.revision and not reply.fragment:
-                        revision = max(revision, reply.header.revision + 1)
                     for event in reply.events:
                         lease = self._lease_of(event.kv.key)
                         if lease is not None:
                             yield lease
-                    if reply.canceled:
-                        break
             except grpc.aio.AioRpcError as error:
                 self._etcd.failed(member, error)
             except (asyncio.InvalidStateError, grpc.aio.UsageError):
@@ -280,6 +297,31 @@ class EtcdLiveness:
                 call.cancel()
             await asyncio.sleep(_RETRY[min(failures, len(_RETRY) - 1)])
             failures += 1
+
+    async def _replies(self, member: int, call: Stream, revision: int) -> AsyncIterator[pb.WatchResponse]:
+        """Read a watch; ends where etcd ends it, does not begin it in time, or another member is talked to by now."""
+        reading: asyncio.Task[Any] = asyncio.create_task(_open_watch(call, self._watch_request(revision)))
+        begun = False
+        try:
+            while True:
+                await asyncio.wait({reading}, timeout=_LOOK_ROUND if begun else ANSWER_TIMEOUT)
+                if not reading.done():
+                    if not begun:
+                        self._etcd.leave(member)
+                        return
+                    # A member that is stopped says nothing either; a call or a renewal finds that out.
+                    if self._etcd.left(member):
+                        return
+                    continue
+                reply = reading.result()
+                if not isinstance(reply, pb.WatchResponse):
+                    return
+                begun = True
+                yield reply
+                reading = asyncio.create_task(call.read())
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
     def _watch_request(self, revision: int) -> pb.WatchRequest:
         return pb.WatchRequest(
@@ -295,7 +337,58 @@ class EtcdLiveness:
 
     def _lease_of(self, key: bytes) -> Lease | None:
         board, _, lock = key.removeprefix(self._prefix).decode("ascii", "replace").partition("/")
-        return Lease(BoardId(int(board)), LockId(lock)) if board.isdecimal() and lock else None
+        return (
+            Lease(BoardId(int(board)), LockId(lock))
+            if board.isdecimal() and len(board) < 20 and lock
+            else None
+        )
+
+
+class _Watched:
+    """Up to where deletions were told, so that a watch that breaks goes on from there."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        """The next one to be told of; 0: from the present."""
+
+    def take(self, reply: pb.WatchResponse) -> bool:
+        """Take note of a reply; False where the watch is to be opened anew."""
+        at = reply.header.revision
+        if reply.compact_revision:
+            # What went meanwhile is not told any more: the sweep over all locks finds it.
+            log.warning("etcd compacted what was not watched yet", revision=self.revision)
+            self.revision = 0
+            return False
+        if reply.canceled:
+            return False
+        if reply.created:
+            # Where we go on from an earlier revision, what lies between is still to come. A lower one than we have seen
+            # is a member that lags, or an etcd that lost its data: waiting for our old one would tell nothing for long.
+            if self.revision > at + 1:
+                self.revision = 0
+                return False
+            self.revision = self.revision or at + 1
+        elif not reply.fragment:
+            # The header may be ahead of what was delivered, where a watch catches up in several replies.
+            told = reply.events[-1].kv.mod_revision if reply.events else at
+            self.revision = max(self.revision, told + 1)
+        return True
+
+
+async def _open_watch(call: Stream, request: pb.WatchRequest) -> Any:
+    await call.write(request)
+    return await call.read()
+
+
+async def _all(work: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any]) -> list[T]:
+    """Do something with each, at once. Where one fails, the others are given up, and none is left running."""
+    tasks = [asyncio.create_task(work(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _number(lease: Lease) -> int:

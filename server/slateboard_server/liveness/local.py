@@ -12,6 +12,8 @@ from slateboard_server.ports import Clock, Lease
 _TICK: Final = 0.25
 _STALL: Final = 1.0
 """Seconds a tick may be late; later than that, the process itself was away, and its holders could not renew."""
+_DEATHS: Final = 10_000
+"""How many deaths are kept for whoever listens; where nobody does for long, the oldest are dropped: they are hints."""
 
 
 class LocalLiveness:
@@ -48,6 +50,7 @@ class LocalLiveness:
     async def grant(self, lease: Lease, ttl: int) -> int:
         """Begin a lease."""
         now = self.tick()
+        ttl = max(ttl, self._ttls.get(lease, 0))  # one that lives is lengthened, never cut short
         self._ttls[lease] = ttl
         self._ends[lease] = now + ttl
         return ttl
@@ -112,6 +115,8 @@ class LocalLiveness:
         if self._ends.pop(lease, None) is not None:
             del self._ttls[lease]
             self._dead[lease] = None
+            if len(self._dead) > _DEATHS:
+                del self._dead[next(iter(self._dead))]
             self._wake.set()
 
     async def _run(self) -> None:
