@@ -86,8 +86,9 @@ END_SESSION = Method(
 LIST_SESSIONS = Method(_SESSION + "ListSessions", sessions.ListSessionsRequest, sessions.ListSessionsResponse)
 
 _LOCK = "/slateboard.v1.LockService/"
-# Calls that wait for a lock, or keep one, must not queue behind bulk replies.
-ACQUIRE = Method(_LOCK + "Acquire", locks.AcquireRequest, locks.AcquireResponse, lane="alive")
+# Calls that wait for a lock, or keep one, must not queue behind bulk replies; nor those that keep one behind those that
+# wait: proxies bound how many calls a connection may have open.
+ACQUIRE = Method(_LOCK + "Acquire", locks.AcquireRequest, locks.AcquireResponse, lane="wait")
 RENEW = Method(_LOCK + "Renew", locks.RenewRequest, locks.RenewResponse, lane="alive")
 RELEASE = Method(_LOCK + "Release", locks.ReleaseRequest, locks.ReleaseResponse, lane="alive")
 FORCE_RELEASE = Method(_LOCK + "ForceRelease", locks.ForceReleaseRequest, locks.ForceReleaseResponse)

@@ -81,8 +81,9 @@ class Body:
         self._cancelling = 0 if self._task is None else self._task.cancelling()
 
     def interrupt(self) -> None:
-        """Cancels the body."""
-        if self._task is not None and not self._interrupted:
+        """Cancels the body, unless it is the body that asks: it is about to raise by itself."""
+        # A task that cancels itself would be interrupted at its next wait, which may lie behind the context's end.
+        if self._task is not None and self._task is not asyncio.current_task() and not self._interrupted:
             self._interrupted = True
             self._task.cancel()
 

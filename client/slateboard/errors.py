@@ -7,7 +7,7 @@
     ├── NotFound                no such board, key, commit, conflict, principal or session
     ├── AlreadyExists           the board's name or the principal's id is taken
     ├── Conflict                a precondition or guard did not hold: read again, decide again
-    ├── LockHeld                somebody's lock is in the way
+    ├── LockHeld                somebody's lock is in the way; `holder`, `mode`, `waiting`, `retry_after`
     │   └── Deadlock            waiting for it would never end
     ├── Refused                 the state of things forbids it; repeating it changes nothing
     │   ├── LockLost            the claimed lock is not held any more
@@ -168,12 +168,18 @@ class LockHeld(SlateError):
     @property
     def holder(self) -> str:
         """Whose lock is in the way; empty where that may not be seen."""
-        return self.metadata.get("holder", "")
+        found = (violation.lock_holder for violation in self.violations if violation.lock_holder)
+        return self.metadata.get("holder", "") or next(found, "")
 
     @property
     def lock_id(self) -> str:
         """Which lock is in the way; empty where that may not be seen."""
         return self.metadata.get("lock_id", "")
+
+    @property
+    def mode(self) -> str:
+        """How it is held, `exclusive` or `shared`; empty where that may not be seen, or for a commit."""
+        return self.metadata.get("mode", "")
 
     @property
     def waiting(self) -> int:

@@ -7,6 +7,7 @@ lost replies, refused calls, cut streams and split batches, each at an exact pla
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -23,6 +24,8 @@ from slateboard.v1 import (
     board_service_pb2,
     commit_pb2,
     entry_service_pb2,
+    error_reason_pb2,
+    lock_service_pb2,
     session_service_pb2,
     types_pb2,
 )
@@ -127,6 +130,7 @@ class FakeServer:
         self.get_bytes = 3_500_000
         """What a Get may answer before it names the rest as unread."""
         self.before_commit: Callable[[entry_service_pb2.CommitRequest], None] | None = None
+        self.locks = LockTable(self)
         self.sessions: dict[str, session_service_pb2.Session] = {}
         self.dead_sessions: set[str] = set()
         self.heartbeat = threading.Event()
@@ -150,7 +154,7 @@ class FakeServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ],
         )
-        for service in (_Entries(self), _Boards(self), _Sessions(self), _Admin(self)):
+        for service in (_Entries(self), _Boards(self), _Sessions(self), _Locks(self), _Admin(self)):
             self._server.add_generic_rpc_handlers((_handlers(service),))
         address = f"127.0.0.1:{self.port}"
         if credentials is None:
@@ -278,6 +282,109 @@ class FakeServer:
             self.changed.notify_all()
 
 
+class LockTable:
+    """Locks of all boards, whose leases end by the clock. Overlap is equality, or a prefix that covers the other."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+        self.locks: dict[str, lock_service_pb2.Lock] = {}
+        self.by_request: dict[str, str] = {}
+        self.ends: dict[str, float] = {}
+        """Monotonic seconds at which a lease ends."""
+        self.asked: list[lock_service_pb2.AcquireRequest] = []
+        self.renewals: list[lock_service_pb2.RenewRequest] = []
+        self.released: list[lock_service_pb2.ReleaseRequest] = []
+        self.renewed = threading.Event()
+        """Set by every renewal that was answered."""
+        self.sequence = 0
+
+    def held(self) -> list[lock_service_pb2.Lock]:
+        with self._server.changed:
+            self._expire()
+            return [lock for lock in self.locks.values() if lock.state == lock_service_pb2.LOCK_STATE_HELD]
+
+    def end(self, lock_id: str, state: lock_service_pb2.LockState.ValueType) -> None:
+        """Ends a lock as the server would: by force, by its lease ..."""
+        with self._server.changed:
+            self._change(self.locks[lock_id], state)
+
+    def grant(
+        self, *paths: str, ttl: float = 30, lock_id: str = "", principal: str = "me"
+    ) -> lock_service_pb2.Lock:
+        """A lock that somebody holds."""
+        with self._server.changed:
+            self.sequence += 1
+            lock = lock_service_pb2.Lock(
+                lock_id=lock_id or f"l-{len(self.locks) + 1}",
+                fencing_token=self.sequence,
+                state=lock_service_pb2.LOCK_STATE_HELD,
+                mode=lock_service_pb2.LOCK_MODE_EXCLUSIVE,
+                scopes=[lock_service_pb2.LockScope(region="shared", path=path) for path in paths],
+                principal=principal,
+                sequence=self.sequence,
+            )
+            lock.ttl.FromTimedelta(timedelta(seconds=ttl))
+            lock.ttl_left.CopyFrom(lock.ttl)
+            self.locks[lock.lock_id] = lock
+            self.ends[lock.lock_id] = time.monotonic() + ttl
+            self._server.changed.notify_all()
+            return lock
+
+    def judge(self, request: entry_service_pb2.CommitRequest, context: Any) -> None:
+        """Whether a commit claims what is locked, and nothing that is not held."""
+        self._expire()
+        for claim in request.claims:
+            reason = self.reason(claim)
+            if reason:
+                self._server.refuse(context, "FAILED_PRECONDITION", reason, lock_id=claim.lock_id)
+        claimed = {claim.lock_id for claim in request.claims}
+        for op in request.ops:
+            for lock in self.held():
+                if lock.lock_id not in claimed and _overlap([_place(op)[1]], _paths(lock.scopes)):
+                    self._server.refuse(context, "ABORTED", "KEY_LOCKED", lock_id=lock.lock_id)
+
+    def reason(self, claim: commit_pb2.Claim) -> str:
+        """Why a claim does not hold; empty where it does."""
+        self._expire()
+        lock = self.locks.get(claim.lock_id)
+        if lock is None or lock.fencing_token != claim.fencing_token:
+            return "LOCK_LOST"
+        return {
+            lock_service_pb2.LOCK_STATE_HELD: "",
+            lock_service_pb2.LOCK_STATE_EXPIRED: "LOCK_EXPIRED",
+            lock_service_pb2.LOCK_STATE_REVOKED: "LOCK_REVOKED",
+        }.get(lock.state, "LOCK_LOST")
+
+    def blockers(self, scopes: Any) -> list[lock_service_pb2.Lock]:
+        return [lock for lock in self.held() if _overlap(_paths(scopes), _paths(lock.scopes))]
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for lock in self.locks.values():
+            if lock.state == lock_service_pb2.LOCK_STATE_HELD and self.ends[lock.lock_id] <= now:
+                self._change(lock, lock_service_pb2.LOCK_STATE_EXPIRED)
+
+    def _change(self, lock: lock_service_pb2.Lock, state: lock_service_pb2.LockState.ValueType) -> None:
+        self.sequence += 1
+        lock.state = state
+        lock.sequence = self.sequence
+        self._server.changed.notify_all()
+
+
+def _paths(scopes: Any) -> list[str]:
+    return [scope.path for scope in scopes]
+
+
+def _overlap(some: list[str], others: list[str]) -> bool:
+    return any(
+        one == other
+        or (one.endswith("/") and other.startswith(one))
+        or (other.endswith("/") and one.startswith(other))
+        for one in some
+        for other in others
+    )
+
+
 def _place(op: commit_pb2.Op, revision: int = 0, index: int = 0) -> tuple[str, str]:
     if op.WhichOneof("kind") == "append":
         prefix = op.append.prefix
@@ -295,7 +402,7 @@ def _handlers(service: Any) -> grpc.GenericRpcHandler:
             if name == service.service and hasattr(service, call):
                 make = (
                     grpc.unary_stream_rpc_method_handler
-                    if call == "Watch"
+                    if call.startswith("Watch")
                     else grpc.unary_unary_rpc_method_handler
                 )
                 found[call] = make(
@@ -370,6 +477,7 @@ class _Entries:
                 again.replayed = True
                 reply = again
             else:
+                self.server.locks.judge(request, context)
                 self._judge(request, board, context)
                 reply = self.server.apply(board, list(request.ops), "me")
                 board.answers[request.request_id] = reply
@@ -595,6 +703,143 @@ class _Sessions:
         session.state = session_service_pb2.SESSION_STATE_ENDED
         header = self.server.boards[request.board].header()
         return session_service_pb2.EndSessionResponse(header=header, session=session)
+
+
+class _Locks:
+    service = "slateboard.v1.LockService"
+
+    def __init__(self, server: FakeServer) -> None:
+        self.server = server
+
+    def Acquire(self, request: Any, context: Any) -> Any:  # noqa: N802
+        locks = self.server.locks
+        context.add_callback(self.server._wake)
+        with self.server.changed:
+            locks.asked.append(request)
+        fault = self.server.meet("Acquire", context)
+        until = time.monotonic() + request.wait_timeout.ToTimedelta().total_seconds()
+        with self.server.changed:
+            lock = locks.locks.get(locks.by_request.get(request.request_id, ""))
+            replayed = lock is not None
+            while lock is None:
+                blockers = locks.blockers(request.scopes)
+                if not blockers:
+                    paths = _paths(request.scopes)
+                    lock = locks.grant(*paths, ttl=request.ttl.ToTimedelta().total_seconds())
+                    lock.purpose, lock.holder = request.purpose, request.holder
+                    lock.mode = request.mode or lock.mode
+                    locks.by_request[request.request_id] = lock.lock_id
+                elif (left := until - time.monotonic()) <= 0 or not context.is_active():
+                    self.server.refuse(
+                        context,
+                        "ABORTED",
+                        "LOCK_WAIT_TIMEOUT",
+                        holder=blockers[0].principal,
+                        lock_id=blockers[0].lock_id,
+                        mode="exclusive",
+                        waiting="2",
+                        retry_after_ms="250",
+                    )
+                else:
+                    ends = min(locks.ends[blocker.lock_id] for blocker in blockers)
+                    self.server.changed.wait(max(0.001, min(left, ends - time.monotonic())))
+            reply = lock_service_pb2.AcquireResponse(
+                header=self.server.boards[request.board].header(), lock=lock, replayed=replayed
+            )
+        if fault is not None:
+            self.server.strike(fault, context)
+        return reply
+
+    def Renew(self, request: Any, context: Any) -> Any:  # noqa: N802
+        locks = self.server.locks
+        self.server.meet("Renew", context)
+        with self.server.changed:
+            locks.renewals.append(request)
+            reply = lock_service_pb2.RenewResponse(header=self.server.boards[request.board].header())
+            for claim in request.claims:
+                renewal = reply.renewals.add(lock_id=claim.lock_id)
+                if reason := locks.reason(claim):
+                    renewal.reason = error_reason_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")
+                    renewal.message = f"lock {claim.lock_id} is over"
+                else:
+                    ttl = locks.locks[claim.lock_id].ttl
+                    locks.ends[claim.lock_id] = time.monotonic() + ttl.ToTimedelta().total_seconds()
+                    renewal.ttl_left.CopyFrom(ttl)
+        locks.renewed.set()
+        return reply
+
+    def Release(self, request: Any, context: Any) -> Any:  # noqa: N802
+        locks = self.server.locks
+        fault = self.server.meet("Release", context)
+        with self.server.changed:
+            repeated = any(one.request_id == request.request_id for one in locks.released)
+            locks.released.append(request)
+            lock = locks.locks.get(request.claim.lock_id)
+            if lock is None or lock.fencing_token != request.claim.fencing_token:
+                self.server.refuse(context, "FAILED_PRECONDITION", "LOCK_LOST", lock_id=request.claim.lock_id)
+                raise AssertionError
+            locks.held()
+            outcome = {
+                lock_service_pb2.LOCK_STATE_EXPIRED: lock_service_pb2.RELEASE_OUTCOME_EXPIRED,
+                lock_service_pb2.LOCK_STATE_REVOKED: lock_service_pb2.RELEASE_OUTCOME_REVOKED,
+                lock_service_pb2.LOCK_STATE_TRANSFERRED: lock_service_pb2.RELEASE_OUTCOME_TRANSFERRED,
+            }.get(lock.state, lock_service_pb2.RELEASE_OUTCOME_RELEASED)
+            if lock.state == lock_service_pb2.LOCK_STATE_RELEASED and not repeated:
+                outcome = lock_service_pb2.RELEASE_OUTCOME_ALREADY_RELEASED
+            if lock.state == lock_service_pb2.LOCK_STATE_HELD:
+                locks.end(lock.lock_id, lock_service_pb2.LOCK_STATE_RELEASED)
+            header = self.server.boards[request.board].header()
+        if fault is not None:
+            self.server.strike(fault, context)
+        return lock_service_pb2.ReleaseResponse(header=header, outcome=outcome)
+
+    def Transfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        locks = self.server.locks
+        self.server.meet("Transfer", context)
+        with self.server.changed:
+            old = locks.locks[request.claim.lock_id]
+            locks.end(old.lock_id, lock_service_pb2.LOCK_STATE_TRANSFERRED)
+            ttl = old.ttl.ToTimedelta().total_seconds()
+            lock = locks.grant(*_paths(old.scopes), ttl=ttl, principal=request.to_principal)
+            header = self.server.boards[request.board].header()
+        return lock_service_pb2.TransferResponse(header=header, lock=lock)
+
+    def GetLock(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.server.meet("GetLock", context)
+        lock = self.server.locks.locks.get(request.lock_id)
+        if lock is None:
+            self.server.refuse(context, "FAILED_PRECONDITION", "LOCK_LOST", lock_id=request.lock_id)
+        return lock_service_pb2.GetLockResponse(header=self.server.boards[request.board].header(), lock=lock)
+
+    def WatchLocks(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        server, locks = self.server, self.server.locks
+        server.meet("WatchLocks", context)
+        context.add_callback(server._wake)
+        after = request.after_sequence
+        with server.changed:
+            server.watching += 1
+            server.changed.notify_all()
+            generation = server._generation
+        try:
+            while context.is_active():
+                with server.changed:
+                    fresh = sorted(
+                        (lock for lock in locks.locks.values() if lock.sequence > after),
+                        key=lambda lock: lock.sequence,
+                    )
+                    if not fresh and server._generation == generation:
+                        server.changed.wait(30)
+                        continue
+                if server._generation != generation:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+                after = fresh[-1].sequence
+                yield lock_service_pb2.WatchLocksResponse(
+                    header=server.boards[request.board].header(), locks=fresh, sequence=after
+                )
+        finally:
+            with server.changed:
+                server.watching -= 1
+                server.changed.notify_all()
 
 
 class _Admin:

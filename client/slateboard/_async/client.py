@@ -12,6 +12,7 @@ from slateboard._async.admin import AsyncAdmin
 from slateboard._async.board import AsyncBoard
 from slateboard._async.calls import AsyncCalls
 from slateboard._async.core import AsyncCore, AsyncIdentity
+from slateboard._async.lock_keeper import AsyncLockKeeper
 from slateboard._async.pages import AsyncPages
 from slateboard._async.transport import AsyncGrpcTransport, AsyncTransport
 from slateboard._boards import BoardInfo, Policy, Principal, ServerInfo
@@ -36,6 +37,7 @@ class AsyncClient:
     ) -> None:
         self._calls = AsyncCalls(transport, retry=retry or RetryPolicy(), timeout=timeout)
         self._identity = AsyncIdentity(self._calls)
+        self._keeper = AsyncLockKeeper(self._calls)
         self._session = session or ""
         self.admin = AsyncAdmin(self._calls)
         """Principals and their credentials; for operators."""
@@ -52,12 +54,13 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Lets go of all connections. May be called twice."""
+        """Lets go of all connections. May be called twice. Locks that are still held are lost: nobody renews them."""
+        await self._keeper.close()
         await self._calls.close()
 
     def board(self, name: str) -> AsyncBoard:
         """A board, by name. Makes no call: whether it exists shows at the first use."""
-        return AsyncBoard(AsyncCore(name, self._calls, self._identity, self._session))
+        return AsyncBoard(AsyncCore(name, self._calls, self._identity, self._keeper, self._session))
 
     async def create_board(
         self,

@@ -22,6 +22,7 @@ from slateboard.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Reinc
 from slateboard.v1 import admin_service_pb2, entry_service_pb2, types_pb2
 
 if TYPE_CHECKING:
+    from slateboard._async.lock_keeper import AsyncLockKeeper
     from slateboard._async.session import AsyncSession
 
 logger = logging.getLogger("slateboard")
@@ -96,18 +97,33 @@ class Counters:
             return _results.Stats(**self._counts)
 
 
+class _Known:
+    """What is known of a board, by all objects that stand for it."""
+
+    def __init__(self) -> None:
+        self.session: AsyncSession | None = None
+        self.incarnation = ""
+
+
 class AsyncCore:
     """One board as this client knows it."""
 
-    def __init__(self, name: str, calls: AsyncCalls, identity: AsyncIdentity, session_token: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        calls: AsyncCalls,
+        identity: AsyncIdentity,
+        keeper: AsyncLockKeeper,
+        session_token: str,
+    ) -> None:
         self.name = name
         self.calls = calls
         self.identity = identity
+        self.keeper = keeper
         self.counters = Counters()
-        self.session: AsyncSession | None = None
         self.locks: tuple[Claimed, ...] = ()
         """Held ones that calls are made under."""
-        self.incarnation = ""
+        self._known = _Known()
         self._session_token = session_token
         self._warned: set[str] = set()
 
@@ -116,6 +132,24 @@ class AsyncCore:
         made = copy.copy(self)
         made.locks = (*self.locks, *locks)
         return made
+
+    @property
+    def session(self) -> AsyncSession | None:
+        """What calls are made in."""
+        return self._known.session
+
+    @session.setter
+    def session(self, session: AsyncSession | None) -> None:
+        self._known.session = session
+
+    @property
+    def incarnation(self) -> str:
+        """The board's life, as last heard of; empty before."""
+        return self._known.incarnation
+
+    @incarnation.setter
+    def incarnation(self, incarnation: str) -> None:
+        self._known.incarnation = incarnation
 
     @property
     def session_token(self) -> str:
@@ -180,6 +214,7 @@ class AsyncCore:
         """Commits ops, all or none; sent again with the same request_id until the outcome is known.
 
         Raises:
+            LockLost: a claimed lock is known here to be lost, and nothing was sent; or the server says so.
             Conflict: a precondition or guard did not hold.
             OutcomeUnknown: time or attempts ran out before an answer came.
             SlateError: anything else; nothing was written.
@@ -194,7 +229,9 @@ class AsyncCore:
             request_id=request_id or str(uuid.uuid4()),
             ops=[_ops.make_op(op, where) for op in ops],
             guards=[_ops.make_guard(guard, where) for guard in guards],
-            claims=[lock.claim.message() for lock in dict.fromkeys((*self.locks, *claims))],
+            claims=[
+                claim.message() for claim in dict.fromkeys(lock.claim for lock in (*self.locks, *claims))
+            ],
             session_token=self.session_token,
             note=note,
             validate_only=validate_only,
@@ -204,6 +241,8 @@ class AsyncCore:
         failures: list[SlateError] = []
         try:
             self.check()
+            for lock in claims:
+                lock.check()
             reply = await self.calls.call(_methods.COMMIT, request, timeout=timeout, on_retry=failures.append)
         except Reincarnated as error:
             self.incarnation = error.incarnation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import uuid
@@ -13,19 +14,13 @@ from typing import TypeVar
 from slateboard import _methods
 from slateboard import _shim_async as shim
 from slateboard._async.core import AsyncCore
+from slateboard._async.lock_keeper import renew
 from slateboard._async.writing import AsyncWriter
 from slateboard._locks import LockClaim, LockInfo, LockScope, lock_info, scope_message
+from slateboard._retry import outcome_open
 from slateboard._values import Duration, seconds
 from slateboard._wire_boards import duration
-from slateboard.errors import (
-    Denied,
-    Invalid,
-    LockLost,
-    NotFound,
-    SessionDead,
-    SlateError,
-    Unauthenticated,
-)
+from slateboard.errors import Invalid, LockLost, SlateError
 from slateboard.v1 import error_reason_pb2, lock_service_pb2
 
 Self = TypeVar("Self", bound="AsyncLock")
@@ -34,6 +29,10 @@ MAX_WAIT = 3_600.0
 _BEYOND_WAIT = 15.0
 """Seconds that a call may take beyond the wait it asks for."""
 _RELEASE_TIMEOUT = 5.0
+_TAKE_BACK_TIMEOUT = 2.0
+"""Seconds that taking back an ask may hold up whoever gave up on it."""
+_SHORTEST_WAIT = 0.001
+"""What is left of a wait that is over: not 0, which would not leave the queue but only look at it."""
 _MARGIN = 0.25
 """Seconds before the lock's end within which nothing is promised any more."""
 
@@ -69,13 +68,13 @@ class AsyncLock(AsyncWriter):
         self._info: LockInfo | None = None
         self._claim: LockClaim | None = None
         self._taken_over = False
+        self._session_token = ""
         self._until = 0.0
-        """Monotonic seconds up to which it is certainly held, unless it is ended by force."""
+        self._due = 0.0
+        self._hold_until: float | None = None
         self._ending = False
-        self._wake = shim.Event()
-        self._scope = shim.Scope()
+        self._kept = False
         self._body = shim.Body()
-        self._renewing: shim.Task | None = None
         self._why: LockLost | None = None
         self.lost = shim.Event()
         """Set as soon as the lock is known, or must be presumed, to be lost. Wait for it, or look at it."""
@@ -114,6 +113,26 @@ class AsyncLock(AsyncWriter):
         return self._info
 
     @property
+    def scopes(self) -> tuple[LockScope, ...]:
+        """What it covers."""
+        return self.granted.scopes
+
+    @property
+    def ttl(self) -> float:
+        """Seconds that it lives without a renewal, as granted; before that, as asked for."""
+        return self._ttl
+
+    @property
+    def until(self) -> float:
+        """By the monotonic clock: up to when it is certainly held, unless it is ended by force."""
+        return self._until
+
+    @property
+    def due(self) -> float:
+        """By the monotonic clock: when it is to be renewed next."""
+        return self._due
+
+    @property
     def lock_id(self) -> str:
         """The lock's id; empty before it was granted."""
         return self._claim.lock_id if self._claim is not None else ""
@@ -139,9 +158,7 @@ class AsyncLock(AsyncWriter):
 
     def check(self) -> None:
         """Raises LockLost if the lock is lost, as far as is known here; asks nobody."""
-        # The background may be late itself, in a process that was stopped or starved: the clock decides.
-        if self._info is not None and not self._ending and shim.monotonic() > self._until:
-            self._lose(self._lost("LOCK_EXPIRED", "no renewal was answered for its whole ttl"))
+        self.look_at_clock()
         if self._why is not None:
             raise LockLost(self._why.message, reason=self._why.reason, metadata=self._why.metadata)
         if self._ending:
@@ -158,7 +175,7 @@ class AsyncLock(AsyncWriter):
         """
         self.check()
         try:
-            await self._renew(self.time_left)
+            await self._renew(max(_MARGIN, self.time_left - _MARGIN))
         except SlateError as error:
             self.check()
             raise self._lost(
@@ -174,28 +191,20 @@ class AsyncLock(AsyncWriter):
         """Ends the lock now. Nothing happens if it had ended before; leaving the context does the same."""
         if self._ending or self._claim is None:
             return
+        # While it still counts: once it is being released nobody looks any more, and a release may go unanswered.
+        self.look_at_clock()
         await self._stop()
         if self.lost.is_set():
             return
-        request = lock_service_pb2.ReleaseRequest(
-            board=self._outer.name,
-            request_id=str(uuid.uuid4()),
-            claim=self._claim.message(),
-            session_token=self._outer.session_token,
-        )
-        reply = await self._outer.calls.call(
-            _methods.RELEASE, request, timeout=min(_RELEASE_TIMEOUT, self._ttl)
-        )
-        if reply.outcome in {
-            lock_service_pb2.RELEASE_OUTCOME_EXPIRED,
-            lock_service_pb2.RELEASE_OUTCOME_REVOKED,
-        }:
-            revoked = reply.outcome == lock_service_pb2.RELEASE_OUTCOME_REVOKED
-            self._lose(
-                self._lost("LOCK_REVOKED", "it was ended by force before it was released")
-                if revoked
-                else self._lost("LOCK_EXPIRED", "its lease had ended before it was released")
-            )
+        try:
+            outcome = await self._give_back(self._claim, min(_RELEASE_TIMEOUT, self._ttl))
+        except LockLost as error:
+            self.lose(error.reason, error.message)
+            return
+        # A repeated release answers as the first: whatever else is said here happened before.
+        reason, how = _ENDED_BEFORE.get(outcome, ("", ""))
+        if reason:
+            self.lose(reason, f"{how} before it was released")
 
     async def detach(self) -> LockClaim:
         """Stops renewing without releasing: the lock lives on for its ttl, for whoever adopts or renews it.
@@ -219,7 +228,7 @@ class AsyncLock(AsyncWriter):
             board=self._outer.name,
             request_id=str(uuid.uuid4()),
             claim=self.claim.message(),
-            session_token=self._outer.session_token,
+            session_token=self._session_token,
             to_principal=to,
             to_session_id=session_id,
             to_holder=holder,
@@ -231,12 +240,21 @@ class AsyncLock(AsyncWriter):
     async def __aenter__(self: Self) -> Self:
         if self._info is not None or self._ending:
             raise Invalid("a lock object is entered once: ask for another", metadata={"field": "lock"})
-        if self._taken_over:
-            await self._take_over()
-        else:
-            await self._acquire()
+        self._session_token = self._outer.session_token
+        try:
+            if self._taken_over:
+                await self._take_over()
+            else:
+                await self._acquire()
+            self._keep()
+        except BaseException:
+            # Nobody is going to leave a context that was not entered.
+            await self._stop()
+            if not self._taken_over and self._claim is not None:
+                with contextlib.suppress(SlateError):
+                    await self._give_back(self._claim, _TAKE_BACK_TIMEOUT)
+            raise
         self._body.enter()
-        self._renewing = shim.Task(self._keep, f"slateboard-lock-{self.lock_id}", self._scope)
         return self
 
     async def __aexit__(
@@ -260,43 +278,70 @@ class AsyncLock(AsyncWriter):
             wait_timeout=duration(min(self._wait, MAX_WAIT)),
             purpose=self._purpose,
             holder=_holder(),
-            session_token=self._outer.session_token,
+            session_token=self._session_token,
         )
         if self._max_hold is not None:
             request.max_hold.CopyFrom(duration(self._max_hold))
-        until = shim.monotonic() + self._wait
         sent = shim.monotonic()
-        attempts = 1
 
         def again(error: SlateError) -> None:
             # With the same request_id it keeps its place in the queue, wherever it is sent; only the time has passed.
             del error
-            nonlocal attempts
-            attempts += 1
-            request.wait_timeout.CopyFrom(duration(max(0.0, until - shim.monotonic())))
+            left = sent + self._wait - shim.monotonic()
+            request.wait_timeout.CopyFrom(duration(max(_SHORTEST_WAIT, left) if self._wait else 0.0))
 
         self._outer.check()
-        reply = await self._outer.calls.call(
-            _methods.ACQUIRE,
-            request,
-            timeout=self._wait + _BEYOND_WAIT,
-            attempt_timeout=self._wait + _BEYOND_WAIT,
-            on_retry=again,
-        )
+        try:
+            reply = await self._outer.calls.call(
+                _methods.ACQUIRE,
+                request,
+                timeout=self._wait + _BEYOND_WAIT,
+                attempt_timeout=self._wait + _BEYOND_WAIT,
+                on_retry=again,
+            )
+        except SlateError as error:
+            if outcome_open(error):
+                await self._take_back(request)
+            raise
+        except BaseException:
+            await self._take_back(request)
+            raise
         self._outer.seen(reply)
         self._claim = LockClaim(reply.lock.lock_id, reply.lock.fencing_token)
         self._info = lock_info(reply.lock)
         self._ttl = self._info.ttl
-        if attempts == 1 and shim.monotonic() - sent < self._ttl / 3:
-            self._until = sent + (self._ttl if self._max_hold is None else min(self._ttl, self._max_hold))
-        else:
-            # After a wait, or a first answer that got lost, nobody here knows how old the lease is.
-            self._until = shim.monotonic() + self._ttl
-            try:
+        # Its lease and its hold began after the ask was first sent, whichever attempt was answered.
+        if self._max_hold is not None:
+            self._hold_until = sent + self._max_hold
+        self._until = min(sent + self._ttl, self._hold_until or math.inf)
+        self._due = sent + self._ttl / 3
+        if shim.monotonic() >= self._due:
+            # It waited, or was heard of late: before anybody relies on it. Who waits is renewed by the server.
+            with contextlib.suppress(SlateError):
                 await self._renew(self._ttl)
-            except SlateError:
-                self._until = shim.monotonic() + self._ttl / 2
             self.check()
+
+    async def _take_back(self, request: lock_service_pb2.AcquireRequest) -> None:
+        """Ends what was asked for, and perhaps granted, in a call that was given up on.
+
+        The server does so by itself for a call that it knows to be cut off; a grant whose answer was on its way, or came
+        to a call that was cancelled, would be held by nobody until its ttl is over.
+        """
+        until = shim.monotonic() + _TAKE_BACK_TIMEOUT
+        request.wait_timeout.CopyFrom(duration(_SHORTEST_WAIT))
+        with contextlib.suppress(SlateError):
+            reply = await self._outer.calls.call(_methods.ACQUIRE, request, timeout=_TAKE_BACK_TIMEOUT)
+            claim = LockClaim(reply.lock.lock_id, reply.lock.fencing_token)
+            await self._give_back(claim, max(_SHORTEST_WAIT, until - shim.monotonic()))
+
+    async def _give_back(self, claim: LockClaim, timeout: float) -> lock_service_pb2.ReleaseOutcome.ValueType:
+        request = lock_service_pb2.ReleaseRequest(
+            board=self._outer.name,
+            request_id=str(uuid.uuid4()),
+            claim=claim.message(),
+            session_token=self._session_token,
+        )
+        return (await self._outer.calls.call(_methods.RELEASE, request, timeout=timeout)).outcome
 
     async def _take_over(self) -> None:
         request = lock_service_pb2.GetLockRequest(board=self._outer.name, lock_id=self.lock_id)
@@ -307,56 +352,46 @@ class AsyncLock(AsyncWriter):
         self._info = found
         self.check()
 
-    async def _keep(self) -> None:
-        """Renews three times a ttl until the lock is released or lost."""
-        while not self._over():
-            left = self._until - shim.monotonic()
-            await shim.wait(self._wake, max(0.0, min(self._ttl / 3, left)))
-            if self._over():
-                return
-            left = self._until - shim.monotonic()
-            if left <= 0:
-                self._lose(self._lost("LOCK_EXPIRED", "no renewal was answered for its whole ttl"))
-                return
-            try:
-                await self._renew(min(self._ttl / 3, left))
-            except SlateError:
-                # Lost, if the server said so; otherwise tried again until the ttl is over, but not in a tight loop.
-                if not self._over():
-                    await shim.wait(self._wake, min(0.5, self._ttl / 10))
-
-    def _over(self) -> bool:
-        return self._ending or self.lost.is_set()
+    def _keep(self) -> None:
+        self._kept = True
+        self._outer.keeper.add(self._outer.name, self._session_token, self)
 
     async def _renew(self, timeout: float | None) -> None:
-        request = lock_service_pb2.RenewRequest(
-            board=self._outer.name, claims=[self.claim.message()], session_token=self._outer.session_token
-        )
-        sent = shim.monotonic()
-        try:
-            reply = await self._outer.calls.call(
-                _methods.RENEW,
-                request,
-                timeout=timeout,
-                scope=self._scope if timeout is not None else None,
-            )
-        except (SessionDead, NotFound, Unauthenticated, Denied) as error:
-            self._lose(self._lost("LOCK_LOST", error.message))
-            raise
-        renewal = reply.renewals[0]
+        await renew(self._outer.calls, self._outer.name, self._session_token, [self], timeout=timeout)
+
+    def settle(self, renewal: lock_service_pb2.Renewal, sent: float) -> None:
+        """Takes in the answer to a renewal that was sent at a moment of the monotonic clock. For those that renew."""
+        if self._ending or self.lost.is_set():
+            return  # a release may have overtaken it
         if renewal.reason != error_reason_pb2.ERROR_REASON_UNSPECIFIED:
-            reason = error_reason_pb2.ErrorReason.Name(renewal.reason).removeprefix("ERROR_REASON_")
-            self._lose(LockLost(renewal.message, reason=reason, metadata={"lock_id": self.lock_id}))
+            name = error_reason_pb2.ErrorReason.Name(renewal.reason).removeprefix("ERROR_REASON_")
+            self._lose(LockLost(renewal.message, reason=name, metadata={"lock_id": self.lock_id}))
             return
-        # From when it was sent: the server may have counted from then on. max_hold may leave less than the ttl.
+        # max_hold may leave less than the ttl.
         left = min(self._ttl, renewal.ttl_left.ToTimedelta().total_seconds())
         self._until = max(self._until, sent + left) if left >= self._ttl else sent + left
+        self._due = max(self._due, sent + self._ttl / 3)
+
+    def look_at_clock(self) -> None:
+        """Loses the lock if its time is over. For those that renew, and for whoever is about to rely on it."""
+        # The background may be late itself, in a process that was stopped or starved: the clock decides.
+        now = shim.monotonic()
+        if self._info is None or self._ending or now <= self._until:
+            return
+        if self._hold_until is not None and now >= self._hold_until:
+            self.lose("LOCK_EXPIRED", "it was held for max_hold")
+        else:
+            self.lose("LOCK_EXPIRED", "no renewal was answered for its whole ttl")
+
+    def lose(self, reason: str, why: str) -> None:
+        """The lock is lost. For those that renew."""
+        self._lose(self._lost(reason, why))
 
     async def _stop(self) -> None:
         self._ending = True
-        self._wake.set()
-        if self._renewing is not None:
-            await self._renewing.stop()
+        if self._kept:
+            self._kept = False
+            await self._outer.keeper.remove(self._outer.name, self._session_token, self)
 
     def _lost(self, reason: str, why: str) -> LockLost:
         return LockLost(
@@ -371,6 +406,14 @@ class AsyncLock(AsyncWriter):
             self.lost.set()
             if self._cancels and not self._ending:
                 self._body.interrupt()
+
+
+_ENDED_BEFORE = {
+    lock_service_pb2.RELEASE_OUTCOME_ALREADY_RELEASED: ("LOCK_LOST", "somebody else released it"),
+    lock_service_pb2.RELEASE_OUTCOME_EXPIRED: ("LOCK_EXPIRED", "its lease had ended"),
+    lock_service_pb2.RELEASE_OUTCOME_REVOKED: ("LOCK_REVOKED", "it was ended by force"),
+    lock_service_pb2.RELEASE_OUTCOME_TRANSFERRED: ("LOCK_LOST", "somebody else handed it on"),
+}
 
 
 def _holder() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from slateboard._async.core import Presented
+from slateboard._async.core import AsyncCore, Claimed, Presented
 from slateboard._async.reading import MISSING, AsyncReader, Missing
 from slateboard._async.transaction import AsyncTransaction, run
 from slateboard._async.update import update
@@ -42,6 +42,7 @@ class AsyncWriter(AsyncReader):
         any_state: bool = False,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[AsyncLock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
@@ -49,7 +50,7 @@ class AsyncWriter(AsyncReader):
         """Writes a value, given exactly one of expect, absent, exists, etag and any_state.
 
         `expect` is an entry of the same key as it was read, or its version. `unchanged` names what else must not have
-        changed. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
+        changed; `claims` are locks that must still be held. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
 
         Returns:
             The entry as written. Its provenance lacks the principal.
@@ -69,7 +70,7 @@ class AsyncWriter(AsyncReader):
             region=region,
             **options,
         )
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = await self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return written(self._core.name, op, result, 0)
 
     async def append(
@@ -79,13 +80,14 @@ class AsyncWriter(AsyncReader):
         *,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[AsyncLock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
     ) -> Entry:
         """Adds a value below a prefix under a key the server names, in the order of commits. Conflicts with nobody."""
         op = Append(prefix, value, region=region, **options)
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = await self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return written(self._core.name, op, result, 0)
 
     async def delete(
@@ -100,6 +102,7 @@ class AsyncWriter(AsyncReader):
         region: str | None = None,
         note: str = "",
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[AsyncLock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
     ) -> OpResult:
@@ -118,7 +121,7 @@ class AsyncWriter(AsyncReader):
             region=region,
             note=note,
         )
-        result = await self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = await self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return result.results[0]
 
     async def commit(
@@ -150,7 +153,7 @@ class AsyncWriter(AsyncReader):
             guards,
             region=self._region,
             note=note,
-            claims=[Presented(one) if isinstance(one, LockClaim) else one for one in claims],
+            claims=_presented(claims),
             validate_only=validate_only,
             request_id=request_id,
             timeout=timeout,
@@ -165,6 +168,7 @@ class AsyncWriter(AsyncReader):
         on_conflict: Callable[[Overlap], MaybeAwaitable[Value]] | None = None,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[AsyncLock | LockClaim] = (),
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
     ) -> Updated:
@@ -187,6 +191,7 @@ class AsyncWriter(AsyncReader):
             on_conflict: Settles an Overlap; what it raises is raised here.
             region: Another region than this board's.
             unchanged: What else must not have changed; if it has, Conflict is raised.
+            claims: Locks that must still be held.
             timeout: Bounds the whole update.
             options: As for `put`.
 
@@ -196,7 +201,7 @@ class AsyncWriter(AsyncReader):
         """
         return await update(
             self,
-            self._core,
+            self._under(claims),
             key,
             fn,
             default,
@@ -207,19 +212,27 @@ class AsyncWriter(AsyncReader):
             options=options,
         )
 
-    def transaction(self, *, note: str = "", timeout: Duration | None = None) -> AsyncTransaction:
+    def transaction(
+        self,
+        *,
+        note: str = "",
+        claims: Sequence[AsyncLock | LockClaim] = (),
+        timeout: Duration | None = None,
+    ) -> AsyncTransaction:
         """Reads and writes that are checked together, one attempt; a context manager that commits at its end.
 
         What is read in it must be unchanged at the commit (a listed prefix too), else Conflict is raised. If the body
-        raises, nothing is written. What was read is recorded as the source of what is written.
+        raises, nothing is written. What was read is recorded as the source of what is written. `claims` are locks that
+        must be held all the while.
         """
-        return AsyncTransaction(self._core, self._region, note=note, timeout=timeout)
+        return AsyncTransaction(self._under(claims), self._region, note=note, timeout=timeout)
 
     async def run(
         self,
         fn: Callable[[AsyncTransaction], Awaitable[T]],
         *,
         note: str = "",
+        claims: Sequence[AsyncLock | LockClaim] = (),
         timeout: Duration | None = None,
     ) -> T:
         """Runs `fn` in a transaction and returns what it returned; on Conflict runs it again, jittered and bounded.
@@ -229,4 +242,11 @@ class AsyncWriter(AsyncReader):
         Raises:
             Conflict: no success within the retry policy.
         """
-        return await run(self._core, self._region, fn, note=note, timeout=timeout)
+        return await run(self._under(claims), self._region, fn, note=note, timeout=timeout)
+
+    def _under(self, claims: Sequence[AsyncLock | LockClaim]) -> AsyncCore:
+        return self._core.under(*_presented(claims)) if claims else self._core
+
+
+def _presented(claims: Sequence[AsyncLock | LockClaim]) -> Sequence[Claimed]:
+    return [Presented(one) if isinstance(one, LockClaim) else one for one in claims]

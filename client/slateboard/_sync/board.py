@@ -124,11 +124,14 @@ class Board(Writer):
     ) -> Lock:
         """A lock over a key, over all below a prefix ending with `/`, or over several of these: a context manager.
 
-        Several are granted together. While it is held nobody else writes there; write through what the context gives, which carries the claim. It is
-        renewed in the background. Once it is lost (its renewals were not answered for its ttl, somebody ended it by
-        force), `held.lost` is set, every further call through `held` raises LockLost, in code the body is
-        cancelled, and leaving the context raises LockLost. The server refuses what was written too late in any case;
-        before an effect elsewhere ask `held.gate()`. A lock is not reentrant.
+        Several are granted together. While it is held nobody else writes there; write through what the context gives,
+        which carries the claim. It is renewed in the background, together with this client's other locks on the board.
+
+        Once it is lost (its renewals were not answered for its ttl, somebody ended it by force), `held.lost` is set and
+        every further call through `held` raises LockLost without being sent. In code the body is cancelled, as by
+        `asyncio.timeout`. Leaving the context raises LockLost, unless the body raised something else: what it did may
+        have met others' work. The server refuses what was written too late in any case; before an effect elsewhere ask
+        `held.gate()`. A lock is not reentrant.
 
         Args:
             scope: What to lock.
@@ -141,8 +144,11 @@ class Board(Writer):
             cancel_on_loss: Whether the loss cancels the body, in code.
 
         Raises:
-            LockHeld: it was not granted in time; `metadata` names the holder. Deadlock: it never would have been.
-            LockLost: its own lease ended before the grant could be answered.
+            LockHeld: it was not granted in time; it names the holder.
+            Deadlock: it never would have been.
+            LockLost: its own lease ended before the grant could be heard of.
+            Unavailable, DeadlineExceeded: no answer came. What might have been granted is taken back, if anybody
+                hears of that; otherwise it ends with its ttl.
         """
         scopes = [scope] if isinstance(scope, (str, LockScope)) else list(scope)
         return Lock(

@@ -15,6 +15,7 @@ from slateboard._sync.admin import Admin
 from slateboard._sync.board import Board
 from slateboard._sync.calls import Calls
 from slateboard._sync.core import Core, Identity
+from slateboard._sync.lock_keeper import LockKeeper
 from slateboard._sync.pages import Pages
 from slateboard._sync.transport import GrpcTransport, Transport
 from slateboard._values import Duration
@@ -37,6 +38,7 @@ class Client:
     ) -> None:
         self._calls = Calls(transport, retry=retry or RetryPolicy(), timeout=timeout)
         self._identity = Identity(self._calls)
+        self._keeper = LockKeeper(self._calls)
         self._session = session or ""
         self.admin = Admin(self._calls)
         """Principals and their credentials; for operators."""
@@ -53,12 +55,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Lets go of all connections. May be called twice."""
+        """Lets go of all connections. May be called twice. Locks that are still held are lost: nobody renews them."""
+        self._keeper.close()
         self._calls.close()
 
     def board(self, name: str) -> Board:
         """A board, by name. Makes no call: whether it exists shows at the first use."""
-        return Board(Core(name, self._calls, self._identity, self._session))
+        return Board(Core(name, self._calls, self._identity, self._keeper, self._session))
 
     def create_board(
         self,

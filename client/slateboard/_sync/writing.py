@@ -11,7 +11,7 @@ from slateboard._locks import LockClaim
 from slateboard._ops import Append, ContentOptions, Delete, Guard, Op, Put
 from slateboard._overlap import Overlap
 from slateboard._results import CommitResult, OpResult
-from slateboard._sync.core import Presented
+from slateboard._sync.core import Claimed, Core, Presented
 from slateboard._sync.reading import MISSING, Missing, Reader
 from slateboard._sync.transaction import Transaction, run
 from slateboard._sync.update import update
@@ -42,6 +42,7 @@ class Writer(Reader):
         any_state: bool = False,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[Lock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
@@ -49,7 +50,7 @@ class Writer(Reader):
         """Writes a value, given exactly one of expect, absent, exists, etag and any_state.
 
         `expect` is an entry of the same key as it was read, or its version. `unchanged` names what else must not have
-        changed. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
+        changed; `claims` are locks that must still be held. A request_id is made for each call; give one only to repeat a write whose outcome is unknown.
 
         Returns:
             The entry as written. Its provenance lacks the principal.
@@ -69,7 +70,7 @@ class Writer(Reader):
             region=region,
             **options,
         )
-        result = self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return written(self._core.name, op, result, 0)
 
     def append(
@@ -79,13 +80,14 @@ class Writer(Reader):
         *,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[Lock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
     ) -> Entry:
         """Adds a value below a prefix under a key the server names, in the order of commits. Conflicts with nobody."""
         op = Append(prefix, value, region=region, **options)
-        result = self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return written(self._core.name, op, result, 0)
 
     def delete(
@@ -100,6 +102,7 @@ class Writer(Reader):
         region: str | None = None,
         note: str = "",
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[Lock | LockClaim] = (),
         request_id: str | None = None,
         timeout: Duration | None = None,
     ) -> OpResult:
@@ -118,7 +121,7 @@ class Writer(Reader):
             region=region,
             note=note,
         )
-        result = self.commit([op], unchanged, request_id=request_id, timeout=timeout)
+        result = self.commit([op], unchanged, claims=claims, request_id=request_id, timeout=timeout)
         return result.results[0]
 
     def commit(
@@ -150,7 +153,7 @@ class Writer(Reader):
             guards,
             region=self._region,
             note=note,
-            claims=[Presented(one) if isinstance(one, LockClaim) else one for one in claims],
+            claims=_presented(claims),
             validate_only=validate_only,
             request_id=request_id,
             timeout=timeout,
@@ -165,6 +168,7 @@ class Writer(Reader):
         on_conflict: Callable[[Overlap], Value] | None = None,
         region: str | None = None,
         unchanged: Sequence[Guard] = (),
+        claims: Sequence[Lock | LockClaim] = (),
         timeout: Duration | None = None,
         **options: Unpack[ContentOptions],
     ) -> Updated:
@@ -187,6 +191,7 @@ class Writer(Reader):
             on_conflict: Settles an Overlap; what it raises is raised here.
             region: Another region than this board's.
             unchanged: What else must not have changed; if it has, Conflict is raised.
+            claims: Locks that must still be held.
             timeout: Bounds the whole update.
             options: As for `put`.
 
@@ -196,7 +201,7 @@ class Writer(Reader):
         """
         return update(
             self,
-            self._core,
+            self._under(claims),
             key,
             fn,
             default,
@@ -207,19 +212,27 @@ class Writer(Reader):
             options=options,
         )
 
-    def transaction(self, *, note: str = "", timeout: Duration | None = None) -> Transaction:
+    def transaction(
+        self,
+        *,
+        note: str = "",
+        claims: Sequence[Lock | LockClaim] = (),
+        timeout: Duration | None = None,
+    ) -> Transaction:
         """Reads and writes that are checked together, one attempt; a context manager that commits at its end.
 
         What is read in it must be unchanged at the commit (a listed prefix too), else Conflict is raised. If the body
-        raises, nothing is written. What was read is recorded as the source of what is written.
+        raises, nothing is written. What was read is recorded as the source of what is written. `claims` are locks that
+        must be held all the while.
         """
-        return Transaction(self._core, self._region, note=note, timeout=timeout)
+        return Transaction(self._under(claims), self._region, note=note, timeout=timeout)
 
     def run(
         self,
         fn: Callable[[Transaction], T],
         *,
         note: str = "",
+        claims: Sequence[Lock | LockClaim] = (),
         timeout: Duration | None = None,
     ) -> T:
         """Runs `fn` in a transaction and returns what it returned; on Conflict runs it again, jittered and bounded.
@@ -229,4 +242,11 @@ class Writer(Reader):
         Raises:
             Conflict: no success within the retry policy.
         """
-        return run(self._core, self._region, fn, note=note, timeout=timeout)
+        return run(self._under(claims), self._region, fn, note=note, timeout=timeout)
+
+    def _under(self, claims: Sequence[Lock | LockClaim]) -> Core:
+        return self._core.under(*_presented(claims)) if claims else self._core
+
+
+def _presented(claims: Sequence[Lock | LockClaim]) -> Sequence[Claimed]:
+    return [Presented(one) if isinstance(one, LockClaim) else one for one in claims]
