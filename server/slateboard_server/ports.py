@@ -559,6 +559,14 @@ class Liveness(Protocol):
         """Return the seconds left of those that live; for listings only."""
         ...
 
+    def steady(self) -> bool:
+        """Tell whether what `grant` and `renew` promised may stand in for a call of `alive`.
+
+        True while who decides answered within the last half second, without a sign of trouble since, and `deaths` tells
+        of leases as they end. False where asking costs nothing anyway.
+        """
+        ...
+
     def deaths(self) -> AsyncIterator[Lease]:
         """Yield leases that ended, soon after they did, as a hint only: some may be missing, some may come twice.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,8 @@ class EtcdConnection:
         self._current = 0
         self._closed = False
         self._channels: dict[int, grpc.aio.Channel] = {}
+        self.heard_at = -math.inf
+        """Monotonic seconds at which a member answered last; minus infinity from the first sign of trouble on."""
         self._authenticating: asyncio.Lock = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -156,8 +159,13 @@ class EtcdConnection:
         """Tell whether it is another member than `member` that is talked to now."""
         return member != self._current
 
+    def heard(self) -> None:
+        """Take note of an answer."""
+        self.heard_at = asyncio.get_running_loop().time()
+
     def leave(self, member: int) -> None:
         """Talk to the next member, if it is still `member` that is talked to."""
+        self.heard_at = -math.inf
         if member == self._current:
             self._current = (member + 1) % len(self._endpoints)
 
@@ -204,6 +212,7 @@ class EtcdConnection:
             reply: Reply = await call(request, timeout=ANSWER_TIMEOUT, metadata=metadata)
         except grpc.aio.UsageError as error:  # closed under the call
             raise down() from error
+        self.heard()
         return reply
 
     async def _metadata(self, member: int) -> tuple[tuple[str, str], ...]:
@@ -250,6 +259,7 @@ class EtcdConnection:
     def failed(self, member: int, error: grpc.aio.AioRpcError) -> None:
         """Take note of a stream that broke."""
         text = error.details() or ""
+        self.heard_at = -math.inf
         log.info("etcd stream broke", member=self._endpoints[member], code=error.code().name, text=text)
         if _stale_token(error.code(), text):
             self._token = None

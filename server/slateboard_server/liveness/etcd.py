@@ -43,6 +43,8 @@ _PAGE: Final = 5_000
 _AT_ONCE: Final = 32
 _LOOK_ROUND: Final = 1.0
 """Seconds after which a quiet watch sees whether its member is still the one that is talked to."""
+_LATELY: Final = 0.5
+"""Seconds for which one answer tells that etcd is there."""
 _RETRY: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -75,6 +77,8 @@ class EtcdLiveness:
         self._looks: list[tuple[Sequence[Lease], asyncio.Future[set[Lease]]]] = []
         """Questions that wait to be asked."""
         self._looking: asyncio.Task[None] | None = None
+        self._watching = False
+        """Whether leases that end are told of as they do."""
 
     async def start(self) -> None:
         """Begin to connect. LOCK_BACKEND_DOWN for files that cannot be read and endpoints that are none."""
@@ -177,6 +181,10 @@ class EtcdLiveness:
 
     async def adopt(self, leases: Sequence[tuple[Lease, int]]) -> None:
         """Leases in etcd outlive this process by themselves."""
+
+    def steady(self) -> bool:
+        """Tell whether a member answered lately, and the watch for deaths is open."""
+        return self._watching and asyncio.get_running_loop().time() - self._etcd.heard_at < _LATELY
 
     # Keys
 
@@ -316,10 +324,11 @@ class EtcdLiveness:
                 reply = reading.result()
                 if not isinstance(reply, pb.WatchResponse):
                     return
-                begun = True
+                begun = self._watching = True
                 yield reply
                 reading = asyncio.create_task(call.read())
         finally:
+            self._watching = False
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 

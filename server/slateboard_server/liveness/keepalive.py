@@ -212,6 +212,7 @@ class KeepAlive:
                     reply, reading, heard = reading.result(), None, loop.time()
                     if not isinstance(reply, pb.LeaseKeepAliveResponse):
                         return
+                    self._etcd.heard()
                     self._asks.answered(reply.id, reply.ttl)
                     continue
                 oldest = self._asks.oldest()

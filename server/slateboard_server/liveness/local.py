@@ -76,6 +76,10 @@ class LocalLiveness:
         self.tick()
         return {lease for lease in leases if lease in self._ends}
 
+    def steady(self) -> bool:
+        """Asking costs nothing here, so that there is no need to remember."""
+        return False
+
     async def time_left(self, leases: Sequence[Lease]) -> dict[Lease, float]:
         """Return the seconds left."""
         now = self.tick()

@@ -41,6 +41,10 @@ class NoLiveness:
         """Refuse."""
         raise _not_configured()
 
+    def steady(self) -> bool:
+        """There is nobody to hear from."""
+        return False
+
     async def deaths(self) -> AsyncIterator[Lease]:
         """Wait for nothing."""
         nothing: tuple[Lease, ...] = ()

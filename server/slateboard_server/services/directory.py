@@ -229,6 +229,8 @@ class BoardDirectory:
                     incarnation=meta.head.incarnation,
                 ),
             )
+            # All locks of the life before have ended: whoever waits for one is to hear of it now.
+            self.on_locks_changed(board_id, ())
             return meta
         handle.meta = meta
         handle.feed.observe(meta.head)

@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 _TOGETHER: Final = 0.02
 """Seconds in which leases that end are looked at together."""
+_SLACK: Final = 0.25
+"""Seconds by which a lease is taken to be shorter than was promised: clocks do not run quite alike."""
 _TICK: Final = 0.25
 """Seconds between looks at which waiters' leases are due."""
 
@@ -71,6 +73,8 @@ class LockKeeper:
         self._clock = clock
         self._sweep_interval = sweep_interval
         self._waits: dict[Lease, set[Wait]] = {}
+        self._sure: dict[Lease, float] = {}
+        """Leases begun or lengthened here, with the monotonic second until which they cannot run out by themselves."""
         self._spare: list[Lease] = []
         """Leases of locks that have ended."""
         self._ended: dict[Lease, None] = {}
@@ -165,6 +169,47 @@ class LockKeeper:
                         for wait in self._waits.get(Lease(board_id, lock.lock_id), ()):
                             wait.tell(lock)
 
+    # Leases
+
+    async def grant(self, lease: Lease, ttl: int) -> int:
+        """Begin a lease, and remember for how long it lasts; see `Liveness.grant`."""
+        begun = self._clock.monotonic()
+        granted = await self.liveness.grant(lease, ttl)
+        self._sure[lease] = begun + granted - _SLACK
+        return granted
+
+    async def renew(self, leases: Sequence[Lease]) -> dict[Lease, float]:
+        """Lengthen leases, and remember for how long they last; see `Liveness.renew`."""
+        begun = self._clock.monotonic()
+        left = await self.liveness.renew(leases)
+        for lease in leases:
+            if lease in left:
+                self._sure[lease] = begun + left[lease] - _SLACK
+            else:
+                self._sure.pop(lease, None)
+        return left
+
+    async def alive(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Tell which of these live: by what was promised here where that says it, otherwise by asking.
+
+        A lease that was lengthened here does not run out before its time, unless it is ended: then its lock was ended
+        before under the row lock, where every claim is checked anyway, or somebody did so behind our back, which the
+        watch tells. So this is for claims and grants, and not for finding the dead.
+        """
+        now = self._clock.monotonic()
+        steady = self.liveness.steady()
+        sure = {lease for lease in leases if steady and now < self._sure.get(lease, now)}
+        unsure = [lease for lease in leases if lease not in sure]
+        return sure | await self.liveness.alive(unsure) if unsure else sure
+
+    async def left(self, lease: Lease) -> float | None:
+        """Return the seconds a lease has left, None for one that has ended; as for `alive`, asks only where it must."""
+        if lease not in await self.alive([lease]):
+            return None
+        now = self._clock.monotonic()
+        until = self._sure.get(lease, now)
+        return until - now if until > now else (await self.renew([lease])).get(lease)
+
     # Waiting
 
     async def wait(self, handle: BoardHandle, lock: LockRecord, seconds: float) -> LockRecord | None:
@@ -202,7 +247,7 @@ class LockKeeper:
             if not due:
                 continue
             try:
-                left = await self.liveness.renew(list({wait.lease: None for wait in due}))
+                left = await self.renew(list({wait.lease: None for wait in due}))
             except SlateboardError:
                 # Until the lease's own end another try may go better; then it is gone, and so is the place.
                 left = {wait.lease: wait.dead_at - now for wait in due if wait.dead_at > now}
@@ -222,7 +267,7 @@ class LockKeeper:
     async def dead_claims(self, handle: BoardHandle, claims: Sequence[Claim]) -> frozenset[LockId]:
         """Tell which claimed locks' leases are gone. LOCK_BACKEND_DOWN where that cannot be said."""
         leases = [Lease(handle.board_id, claim.lock_id) for claim in claims]
-        alive = await self.liveness.alive(leases)
+        alive = await self.alive(leases)
         return frozenset(lease.lock_id for lease in leases if lease not in alive)
 
     async def reap_dead(self, handle: BoardHandle, lock_ids: Iterable[LockId]) -> bool:
@@ -240,6 +285,7 @@ class LockKeeper:
         """End locks whose leases are gone, and grant what waited for them. Leases come with their boards' names."""
         by_board: dict[tuple[BoardId, str], set[LockId]] = {}
         for lease, name in dead.items():
+            self._sure.pop(lease, None)
             by_board.setdefault((lease.board_id, name), set()).add(lease.lock_id)
         for (board_id, name), lock_ids in by_board.items():
             await self._apply(board_id, name, ReapLocks(dead=frozenset(lock_ids)))
@@ -268,6 +314,7 @@ class LockKeeper:
 
     async def _follow_deaths(self) -> None:
         async for lease in self.liveness.deaths():
+            self._sure.pop(lease, None)
             self._ended[lease] = None
             if not self._looking_at_ended:
                 self._looking_at_ended = True
@@ -308,6 +355,8 @@ class LockKeeper:
 
     async def sweep(self) -> None:
         """Look at every live lock there is: whether its lease lives, and whether it was held for too long."""
+        now = self._clock.monotonic()
+        self._sure = {lease: until for lease, until in self._sure.items() if until > now}
         locks = await self._store.live_locks()
         self._names = {lock.lease.board_id: lock.board for lock in locks}
         if not locks:

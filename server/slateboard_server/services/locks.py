@@ -69,7 +69,7 @@ class Locks:
                 if await self._still_there(handle, op, lock, in_the_way):
                     granted = await self._await_grant(handle, caller, ask, op, verdict, until)
                     again = lock.lock_id != op.lock_id and lock.state is LockState.HELD
-                    return handle.stamp(), LockView(granted, granted.ttl * SECOND), again
+                    return handle.stamp(), granted, again
             except asyncio.CancelledError:
                 self._keeper.spawn(self._clear_up(handle, op, lock.lock_id))
                 raise
@@ -82,7 +82,7 @@ class Locks:
         if lock.state is LockState.HELD:
             return True
         lease = Lease(handle.board_id, lock.lock_id)
-        if lock.lock_id != op.lock_id and lease not in await self._keeper.liveness.renew([lease]):
+        if lock.lock_id != op.lock_id and lease not in await self._keeper.renew([lease]):
             await self._keeper.reap({lease: handle.meta.name})
             return False
         were_dead = await self._keeper.reap_dead(handle, [blocker.lock_id for blocker in in_the_way])
@@ -94,7 +94,7 @@ class Locks:
         """Begin a lease, then ask for the lock it is to keep: in this order, or a lock could be held by nobody alive."""
         lock_id = new_lock_id()
         lease = Lease(handle.board_id, lock_id)
-        ttl = await self._keeper.liveness.grant(lease, seconds_of(ask.ttl))
+        ttl = await self._keeper.grant(lease, seconds_of(ask.ttl))
         op = AcquireLock(
             asker=Asker(caller.principal.id, caller.token_id, ask.session),
             request_id=ask.request_id,
@@ -135,11 +135,15 @@ class Locks:
         op: AcquireLock,
         verdict: LockVerdict,
         until: float,
-    ) -> LockRecord:
+    ) -> LockView:
         lock = verdict.lock
         assert lock is not None  # as it was asked
+        at_once = lock.lock_id == op.lock_id and lock.state is LockState.HELD
         if lock.state is LockState.WAITING:
             if not op.wait:
+                # The first ask of this request waits still, or did: who asks not to wait gives its place up.
+                if verdict.replayed:
+                    raise await self._give_up(handle, caller, ask, op, lock)
                 raise _not_in_time(caller, verdict.blockers)
             left = until - self._clock.monotonic()
             settled = await self._keeper.wait(handle, lock, max(left, 0.0))
@@ -152,14 +156,17 @@ class Locks:
             raise lost(lock, lock.lock_id)
         # The fence stands: from here on no commit of an earlier holder gets through. But is this one still alive?
         lease = Lease(handle.board_id, lock.lock_id)
-        if lease not in await self._keeper.liveness.alive([lease]):
+        lasts = await self._keeper.left(lease)
+        if lasts is None:
             self._keeper.spawn(self._keeper.reap({lease: handle.meta.name}))
             raise SlateboardError(
                 Reason.LOCK_EXPIRED,
                 f"lock {lock.lock_id} was granted, but its lease had ended by then; acquire again",
                 lock_id=lock.lock_id,
             )
-        return lock
+        # Who was granted it at once counts from its own call on. Others do not know when their lease was lengthened last.
+        micros = lock.ttl * SECOND if at_once else round(min(lasts, lock.ttl) * SECOND)
+        return LockView(lock, _until_due(lock, micros, self._now(handle)))
 
     async def _give_up(
         self, handle: BoardHandle, caller: Caller, ask: LockAsk, op: AcquireLock, lock: LockRecord
@@ -216,7 +223,7 @@ class Locks:
             elif lock is not None and (lock.state is not LockState.HELD or lock.overdue_at(now)):
                 refused[claim] = lost(lock, claim.lock_id)
         renewable = {claim: Lease(handle.board_id, claim.lock_id) for claim in claims if claim not in refused}
-        left = await self._keeper.liveness.renew(list(renewable.values())) if renewable else {}
+        left = await self._keeper.renew(list(renewable.values())) if renewable else {}
         gone = {lease: board for lease in renewable.values() if lease not in left}
         if gone:
             self._keeper.spawn(self._keeper.reap(gone))
@@ -228,9 +235,7 @@ class Locks:
             elif (seconds := left.get(renewable[claim])) is None:
                 renewals.append(LockRenewal(claim.lock_id, None, lost(lock, claim.lock_id)))
             else:
-                micros = round(seconds * SECOND)
-                if lock.max_hold is not None and lock.granted is not None:
-                    micros = min(micros, lock.granted + lock.max_hold - now)
+                micros = _until_due(lock, round(seconds * SECOND), now)
                 renewals.append(LockRenewal(claim.lock_id, micros))
         return handle.stamp(), renewals
 
@@ -276,7 +281,7 @@ class Locks:
             raise lost(known, claim.lock_id)
         lock_id = new_lock_id()
         lease = Lease(handle.board_id, lock_id)
-        ttl = await self._keeper.liveness.grant(lease, known.ttl)
+        ttl = await self._keeper.grant(lease, known.ttl)
         principal, to_session, holder = to
         op = TransferLock(
             _asker(caller, session), request_id, claim.lock_id, claim.token, principal, to_session, holder,
@@ -354,6 +359,13 @@ def _fingerprint(secret: bytes, ask: LockAsk) -> bytes:
         session,
         *scopes,
     )
+
+
+def _until_due(lock: LockRecord, left: int, now: Micros) -> int:
+    """Bound what a lease has left (Micros) by how long the lock may be held."""
+    if lock.max_hold is None or lock.granted is None:
+        return left
+    return min(left, max(lock.granted + lock.max_hold - now, 0))
 
 
 def _not_in_time(caller: Caller, in_the_way: Sequence[LockRecord]) -> SlateboardError:
