@@ -32,7 +32,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, Protocol, TypeAlias
 
-from slateboard_server.domain.values import BoardId, Incarnation, Micros, Revision
+from slateboard_server.domain.values import LAST_MOMENT, BoardId, Incarnation, Micros, Revision
 
 KEY_NAME: Final = "slateboard"
 MAX_NOTE_CHARACTERS: Final = 16_384
@@ -122,6 +122,8 @@ def key_id_of(public_key: bytes) -> str:
 
 def encode(checkpoint: Checkpoint) -> str:
     """Write what is signed. ValueError for a field that cannot be written, e.g. a name with a line break."""
+    if not 0 <= checkpoint.time <= LAST_MOMENT:
+        raise ValueError("the checkpoint's time cannot be written")
     moment = (_EPOCH + timedelta(microseconds=checkpoint.time)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = (
         f"{_TITLE}\nboard {checkpoint.board_id}\nname {checkpoint.name}\nincarnation {checkpoint.incarnation}\n"

@@ -85,18 +85,20 @@ class Amended(IntEnum):
 
     LOWERED = 1
     PURGED = 2
+    NOTE_PURGED = 3
+    """Of a commit, not of a version: region and key are empty, `version` is the commit's revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """A commit lowered the trust of an earlier version, or purged it: the only ways a version ever changes."""
+    """A commit lowered the trust of an earlier version, or purged it: the only ways what was written ever changes."""
 
     region: Region
     key: Key
     version: Version
     action: Amended
     trust: int = 0
-    """The trust it has from then on; 0 with PURGED, which leaves the trust alone."""
+    """With LOWERED the trust it has from then on, unless it already has less; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
