@@ -315,9 +315,6 @@ def commit_encoding(
     audit: bytes | None = None,
 ) -> bytes:
     """Encode a commit and its link to the one before. Of `commit`, the note goes in as its commitment, the batch not."""
-    joined = b"".join(commitments)
-    if len(joined) != DIGEST_BYTES * len(commitments):
-        raise ValueError("a version commitment has not 32 bytes")
     return b"".join(
         (
             _COMMIT,
@@ -332,7 +329,7 @@ def commit_encoding(
             _optional_digest(lineage, "the lineage digest"),
             _optional_digest(audit, "the audit digest"),
             _count(len(commitments)),
-            joined,
+            *[_digest(each, "a version commitment") for each in commitments],
             _amendments(amendments) if amendments else _NO_AMENDMENTS,
         )
     )
