@@ -145,7 +145,8 @@ def _spots(chained: ChainedCommit) -> list[tuple[str, ...]]:
     ]
     if chained.note_salt is not None:
         spots.append(("note_salt",))
-    spots += [("commit", each.name) for each in fields(CommitRecord) if each.name not in _KEPT_APART]
+    apart = _KEPT_APART | ({"note"} if chained.note_purged else set())  # what a purge may not have erased yet
+    spots += [("commit", each.name) for each in fields(CommitRecord) if each.name not in apart]
     for place, row in enumerate(chained.versions or ()):
         whole = not row.purged and not row.written.compacted
         spots.append((str(place), "content"))
@@ -428,6 +429,13 @@ def test_a_value_superseded_only_above_the_floor_is_not_compacted() -> None:
     assert board.verify() is None
 
 
+def test_a_tombstone_above_the_floor_keeps_its_note() -> None:
+    board = a_board()
+    board.compact(2)
+    board.change_version(ref("b", 2), compacted=True, annotations=Annotations())
+    assert problem(board.verify()) == (3, Problem.COMPACTED_TOO_EARLY)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -569,6 +577,12 @@ def test_several_checkpoints_narrow_down_where_a_chain_was_written_anew() -> Non
     assert "after revision 3" in finding.detail
 
 
+def test_a_checkpoint_is_compared_at_its_own_revision_alone() -> None:
+    board = a_board()
+    moved = replace(board.checkpoint(), hash=board.at(6).hash)
+    assert problem(board.verify(moved)) == (7, Problem.CHECKPOINT_MISMATCH)
+
+
 def test_a_checkpoint_of_an_empty_board_is_compared_too() -> None:
     board = Board()
     kept = board.checkpoint()
@@ -598,7 +612,8 @@ def test_a_floor_below_a_signed_one_is_named() -> None:
     board.compact(3)
     kept = board.checkpoint()
     board.floor = Revision(2)
-    verifier = ChainVerifier(board.start, checkpoints=[kept])
+    lower = board.checkpoint()
+    verifier = ChainVerifier(board.start, checkpoints=[kept, lower])
     for chained in board.commits:
         assert verifier.feed(chained) is None
     assert problem(verifier.finish(board.chain_head())) == (0, Problem.HEAD_MISMATCH)
